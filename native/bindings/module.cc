@@ -1,0 +1,11 @@
+// The private module kfcore._native: a list of calls, nothing else.
+#include "bindings.h"
+
+NB_MODULE(_native, m) {
+  m.doc() = "C++ core of KungFu Lab. Private: use kfcore.";
+  kf::bindings::bind_errors(m);
+  kf::bindings::bind_schedule(m);
+  kf::bindings::bind_replay(m);
+  kf::bindings::bind_session(m);
+  kf::bindings::bind_adapt(m);
+}
