@@ -1,14 +1,100 @@
-# Every target sets up what it needs; a second run does nothing that is already done.
+# Every target sets up what it needs and a second run does nothing that is already done.
+# Variables you may set: PYTHON (interpreter of the virtual environment), VENV, JOBS, CXX.
+SHELL := /bin/bash
 PYTHON ?= python3
 VENV ?= .venv
-BUILD ?= build/dev
 JOBS ?= $(shell nproc)
-PY := $(VENV)/bin/python
+BIN := $(VENV)/bin
+PY := $(BIN)/python
+KF := $(BIN)/kf
+CMAKE := $(BIN)/cmake
+NATIVE := $(shell find native -type f \( -name '*.cc' -o -name '*.h' -o -name 'CMakeLists.txt' \) -not -path 'native/tests/*' -not -path 'native/bench/*')
+NATIVE_FORMATTED := $(shell find native -type f \( -name '*.cc' -o -name '*.h' \))
+CMAKE_FLAGS := -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
+DEMO_OUT ?= out/demo
 
-.PHONY: inplace
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint format bench sanitize test-native test-python stub inplace clean
 
-# Developer build without installing: puts kfcore/_native.*.so beside the sources.
+help:
+	@echo 'make demo      build, run one policy in both worlds and the scaling experiment, draw figures'
+	@echo 'make test      lint, native tests, Python tests, documentation examples'
+	@echo 'make lint      format, types, docstrings, import directions'
+	@echo 'make format    rewrite the sources in the agreed format'
+	@echo 'make bench     native and Python benchmarks (speed; never part of make test)'
+	@echo 'make sanitize  native tests under ASan+UBSan and TSan'
+
+# ---- set-up: a virtual environment, then the package with its C++ module -------------------
+
+$(VENV)/.deps: requirements.lock
+	test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.deps pyproject.toml $(NATIVE)
+	PATH="$(abspath $(BIN)):$$PATH" $(PY) -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps \
+	  -Cbuild.tool-args=-j$(JOBS) -e .
+	@touch $@
+
+# ---- what users run ------------------------------------------------------------------------
+
+demo: $(VENV)/.installed
+	$(KF) experiment run e02_one_policy_two_worlds e01_scaling_vs_horovod --quick --out $(DEMO_OUT)
+
+test: lint test-native test-python
+	@if [ -f build/left-out ]; then echo; cat build/left-out; fi
+
+bench: $(VENV)/.installed
+	$(PY) -m pytest tests/benchmarks --benchmark-enable --benchmark-only
+	$(KF) bench all-reduce -n 2
+
+# ---- checks --------------------------------------------------------------------------------
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/clang-format --dry-run --Werror $(NATIVE_FORMATTED)
+	$(BIN)/mypy
+	$(BIN)/pydoclint --quiet kfcore kfsim
+	$(BIN)/lint-imports
+
+format: $(VENV)/.deps
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+	$(BIN)/clang-format -i $(NATIVE_FORMATTED)
+
+# GoogleTest comes from the system (Debian: libgtest-dev); without it the native tests are left out, loudly.
+test-native: $(VENV)/.deps
+	@mkdir -p build && rm -f build/left-out
+	@$(CMAKE) -S native -B build/tests $(CMAKE_FLAGS) -DKF_TESTS=ON -DKF_WERROR=ON > build/tests.log 2>&1 \
+	  || { if grep -q 'GTest' build/tests.log; then \
+	    echo 'left out: native tests (no GoogleTest; on Debian: apt-get install libgtest-dev libgmock-dev)' > build/left-out; rm -rf build/tests; \
+	    else cat build/tests.log; exit 1; fi; }
+	@if [ ! -f build/left-out ]; then set -e -o pipefail; \
+	  $(CMAKE) --build build/tests -j $(JOBS) | tail -n 3; \
+	  $(BIN)/ctest --test-dir build/tests --output-on-failure --timeout 120 -j $(JOBS) --progress --quiet; fi
+
+test-python: $(VENV)/.installed
+	$(PY) -m pytest
+
+sanitize: $(VENV)/.deps
+	for kind in address,undefined thread; do \
+	  $(CMAKE) -S native -B build/sanitize-$$kind $(CMAKE_FLAGS) -DCMAKE_BUILD_TYPE=RelWithDebInfo -DKF_TESTS=ON -DKF_SANITIZE=$$kind \
+	  && $(CMAKE) --build build/sanitize-$$kind -j $(JOBS) \
+	  && $(BIN)/ctest --test-dir build/sanitize-$$kind --output-on-failure --timeout 600 -j $(JOBS) || exit 1; done
+
+# ---- for developers ------------------------------------------------------------------------
+
+# The typed stub of the C++ module, committed; a test compares it with what the module says.
+stub: $(VENV)/.installed
+	$(PY) -m nanobind.stubgen -m kfcore._native -o kfcore/_native.pyi
+
+# Build without installing: puts kfcore/_native.*.so beside the sources (for use with PYTHONPATH=.).
 inplace:
-	cmake -S native -B $(BUILD) -G Ninja -DKF_BINDINGS=ON -DPython_EXECUTABLE=$(abspath $(PY)) -DKF_TESTS=ON -DKF_WERROR=ON > $(BUILD).log 2>&1 || (cat $(BUILD).log; exit 1)
-	cmake --build $(BUILD) -j $(JOBS)
-	cp $(BUILD)/_native*.so kfcore/
+	@mkdir -p build
+	$(CMAKE) -S native -B build/dev $(CMAKE_FLAGS) -DKF_BINDINGS=ON -DPython_EXECUTABLE=$(abspath $(PY)) -DKF_TESTS=ON -DKF_WERROR=ON > build/dev.log 2>&1 || (cat build/dev.log; exit 1)
+	$(CMAKE) --build build/dev -j $(JOBS)
+	cp build/dev/_native*.so kfcore/
+
+clean:
+	rm -rf build out $(VENV)/.installed
