@@ -38,13 +38,13 @@ def test_private_headers_are_included_downwards_only(folder: str) -> None:
         for include in includes:
             if include.startswith("kf/"):
                 continue
-            # A private header is named from native/src ("executor/combine.h") or lies beside the file.
+            # Private headers are named from native/src ("executor/combine.h") or lie beside.
             owner = include.split("/")[0] if "/" in include else folder
             assert owner in ALLOWED[folder], f"{path.relative_to(ROOT)} includes {include}"
 
 
 def test_only_the_bindings_know_python() -> None:
-    for path in sources(NATIVE / "src") + sources(NATIVE / "include") + sources(NATIVE / "tests"):
+    for path in (p for name in ("src", "include", "tests") for p in sources(NATIVE / name)):
         text = path.read_text()
         assert "nanobind" not in text, path
         assert "Python.h" not in text, path
