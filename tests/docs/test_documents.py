@@ -1,8 +1,8 @@
 """Every example in the README and in docs/ runs.
 
 * ```python blocks run top to bottom, one namespace a document.
-* ```console blocks: each `$ command` runs with bash from the root of the repository and must exit
-  with 0; lines below it are its expected output, compared as doctest does with ELLIPSIS.
+* ```console blocks: each `$ command` runs with bash from the root of the repository and must
+  exit with 0; lines below it are its expected output, compared as doctest does with ELLIPSIS.
 * ```bash and ```text blocks are not run (they are for a fresh clone, or take minutes).
 """
 
