@@ -1,0 +1,185 @@
+"""What one worker process is told about its job. The only reader of the environment.
+
+Precedence: explicit argument > ``KF_*`` (set by ``kf run``) > torchrun's variables > one
+process on its own. A variable that is set but malformed is an error, never silently a default.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kfcore.errors import UsageError
+
+__all__ = ["POLICY_SEPARATOR", "Config"]
+
+# Between the entries of KF_POLICIES; a path may hold ":" and ",", hardly ever ";".
+POLICY_SEPARATOR = ";"
+DEFAULT_TIMEOUT_S = 60.0
+_MAX_PORT = 65535
+
+
+@dataclass(frozen=True)
+class Config:
+    """One worker's place in its job and how it reaches the others.
+
+    Attributes:
+        rank: this worker, in [0, world_size). ``KF_RANK``.
+        world_size: number of workers at the start. ``KF_WORLD_SIZE``.
+        local_rank: this worker among those of its host, from 0. ``KF_LOCAL_RANK``.
+        store_address: ``host:port`` (IPv6: ``[host]:port``) where the job's workers meet, or
+            None for a single process. ``KF_STORE``.
+        hosts_store: True when this worker has to start the store at store_address itself, as
+            no launcher did: rank 0 under torchrun. Never read from ``KF_*``.
+        job_id: tells this job's connections from another's. ``KF_JOB_ID``.
+        job_secret: text that proves membership; empty = no proof asked. ``KF_JOB_SECRET``.
+        timeout_s: default deadline of a blocking operation, seconds, > 0. ``KF_TIMEOUT_S``.
+        policies: ``FILE:CLASS`` of policies added from outside. ``KF_POLICIES``, separated by
+            ``;``.
+        interface: network interface to advertise, by name; None = the one that routes to the
+            store. ``KF_INTERFACE``.
+        log_dir: folder for per-rank files, or None. ``KF_LOG_DIR``.
+    """
+
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    store_address: str | None = None
+    hosts_store: bool = False
+    job_id: str = "local"
+    job_secret: str = ""
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    policies: tuple[str, ...] = ()
+    interface: str | None = None
+    log_dir: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a place that cannot exist."""
+        if self.world_size < 1:
+            raise UsageError(f"world_size must be >= 1, got {self.world_size}")
+        if not 0 <= self.rank < self.world_size:
+            raise UsageError(f"rank must be in [0, {self.world_size}), got {self.rank}")
+        if self.local_rank < 0:
+            raise UsageError(f"local_rank must be >= 0, got {self.local_rank}")
+        if not 0 < self.timeout_s < float("inf"):
+            raise UsageError(f"timeout_s must be finite and > 0, got {self.timeout_s}")
+        if self.world_size > 1 and self.store_address is None:
+            raise UsageError(
+                f"world_size {self.world_size} needs a store where the workers meet; "
+                "KF_STORE is not set (start the job with 'kf run' or torchrun)"
+            )
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str] | None = None, **explicit: Any) -> "Config":
+        """Read the configuration of this process.
+
+        Args:
+            env: variables to read; the process environment when None.
+            **explicit: fields given by the caller, which win over any variable.
+
+        Returns:
+            The validated configuration.
+
+        Raises:
+            UsageError: a variable is malformed or out of range, or a field is unknown.
+        """
+        variables = os.environ if env is None else env
+        unknown = sorted(set(explicit) - set(cls.__dataclass_fields__))
+        if unknown:
+            raise UsageError(f"unknown configuration field {unknown[0]!r}")
+        fields = _from_torchrun(variables) if "KF_RANK" not in variables else {}
+        fields.update(_from_kf(variables))
+        fields.update(explicit)
+        return cls(**fields)
+
+    def with_rank(self, rank: int, local_rank: int | None = None) -> "Config":
+        """The same job as seen by another rank; local_rank defaults to rank."""
+        return replace(self, rank=rank, local_rank=rank if local_rank is None else local_rank)
+
+    def to_env(self) -> dict[str, str]:
+        """Write the configuration as variables from which `from_env` reads it back.
+
+        Returns:
+            The ``KF_*`` variables, without those that are empty.
+
+        Raises:
+            UsageError: a policy entry holds the separator ``;``.
+        """
+        for policy in self.policies:
+            if POLICY_SEPARATOR in policy:
+                raise UsageError(f"policy {policy!r} must not contain {POLICY_SEPARATOR!r}")
+        values = {
+            "KF_RANK": str(self.rank),
+            "KF_WORLD_SIZE": str(self.world_size),
+            "KF_LOCAL_RANK": str(self.local_rank),
+            "KF_STORE": self.store_address,
+            "KF_JOB_ID": self.job_id,
+            "KF_JOB_SECRET": self.job_secret,
+            "KF_TIMEOUT_S": repr(self.timeout_s),
+            "KF_POLICIES": POLICY_SEPARATOR.join(self.policies),
+            "KF_INTERFACE": self.interface,
+            "KF_LOG_DIR": self.log_dir,
+        }
+        return {name: value for name, value in values.items() if value}
+
+
+def _integer(variables: Mapping[str, str], name: str) -> int:
+    text = variables[name]
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"{name} must be an integer, got {text!r}") from None
+
+
+def _from_kf(variables: Mapping[str, str]) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for name, field in (
+        ("KF_RANK", "rank"),
+        ("KF_WORLD_SIZE", "world_size"),
+        ("KF_LOCAL_RANK", "local_rank"),
+    ):
+        if name in variables:
+            fields[field] = _integer(variables, name)
+    if "rank" in fields:
+        fields.setdefault("local_rank", fields["rank"])
+    for name, field in (
+        ("KF_STORE", "store_address"),
+        ("KF_JOB_ID", "job_id"),
+        ("KF_JOB_SECRET", "job_secret"),
+        ("KF_INTERFACE", "interface"),
+        ("KF_LOG_DIR", "log_dir"),
+    ):
+        if variables.get(name):
+            fields[field] = variables[name]
+    if "KF_TIMEOUT_S" in variables:
+        text = variables["KF_TIMEOUT_S"]
+        try:
+            fields["timeout_s"] = float(text)
+        except ValueError:
+            raise UsageError(f"KF_TIMEOUT_S must be seconds, got {text!r}") from None
+    if variables.get("KF_POLICIES"):
+        entries = variables["KF_POLICIES"].split(POLICY_SEPARATOR)
+        fields["policies"] = tuple(entry.strip() for entry in entries if entry.strip())
+    return fields
+
+
+def _from_torchrun(variables: Mapping[str, str]) -> dict[str, Any]:
+    """Read torchrun's variables (names: ``torchrun --help``, torch 2.13); {} when absent."""
+    if "RANK" not in variables or "WORLD_SIZE" not in variables:
+        return {}
+    rank = _integer(variables, "RANK")
+    world_size = _integer(variables, "WORLD_SIZE")
+    fields: dict[str, Any] = {"rank": rank, "world_size": world_size, "local_rank": rank}
+    if "LOCAL_RANK" in variables:
+        fields["local_rank"] = _integer(variables, "LOCAL_RANK")
+    if variables.get("TORCHELASTIC_RUN_ID"):
+        fields["job_id"] = variables["TORCHELASTIC_RUN_ID"]
+    if world_size > 1 and variables.get("MASTER_ADDR") and "MASTER_PORT" in variables:
+        # torchrun's own store listens on MASTER_PORT, so ours takes the port after it.
+        port = _integer(variables, "MASTER_PORT") + 1
+        if not 1 < port <= _MAX_PORT:
+            raise UsageError(f"MASTER_PORT must be in [1, {_MAX_PORT - 1}], got {port - 1}")
+        host = variables["MASTER_ADDR"]
+        fields["store_address"] = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        fields["hosts_store"] = rank == 0
+    return fields
