@@ -1,8 +1,8 @@
 // A collective as data: who sends which chunk to whom, in which round. No I/O, no threads.
 //
 // Terms: buffer: the elements given to the collective, the same length on every rank;
-//        chunk: a part of the buffer, numbered [0, chunk_count); sizes differ by at most one unit;
-//        transfer: one message of a run of chunks; round: transfers that may run at once;
+//        chunk: a part of the buffer, numbered [0, chunk_count); sizes differ by at most one
+//        unit; transfer: one message of a run of chunks; round: transfers that may run at once;
 //        channel: a list of rounds that runs beside the other channels, on chunks of its own.
 // Threads: a Schedule never changes after it is built; share it freely.
 //
@@ -11,17 +11,19 @@
 // several `reduce` transfers of one chunk in one round adds them in the order they stand in.
 // Channels touch disjoint chunks, so they may overlap in time.
 //
-// What stands in the chunks of rank r, before and after (n = world_size):
-//   all_reduce      before: its contribution everywhere      after: the sum everywhere
-//   reduce          before: its contribution everywhere      after: root has the sum
-//   broadcast       before: root has the data                after: everyone has it
-//   reduce_scatter  before: its contribution everywhere      after: the chunks owned by r hold the sum
-//   all_gather      before: the chunks owned by r            after: every chunk
-//   gather          before: the chunks owned by r            after: root has every chunk
-//   scatter         before: root has every chunk             after: the chunks owned by r
-//   all_to_all      chunk_count = n*n; chunk s*n+d starts on rank s and ends on rank d
-//   barrier         as all_reduce: afterwards everyone has heard of everyone
+// What stands in the chunks of rank r (n = world_size):
+//                   before                         after
+//   all_reduce      its contribution everywhere    the sum everywhere
+//   reduce          its contribution everywhere    root has the sum
+//   broadcast       root has the data              everyone has it
+//   reduce_scatter  its contribution everywhere    the chunks owned by r hold the sum
+//   all_gather      the chunks owned by r          every chunk
+//   gather          the chunks owned by r          root has every chunk
+//   scatter         root has every chunk           the chunks owned by r
+//   all_to_all      chunk s*n+d starts on rank s   and ends on d; chunk_count = n*n
+//   barrier         as all_reduce                  everyone has heard of everyone
 // Rank r owns chunks [r*k, (r+1)*k) with k = chunk_count / n for the four "owned" collectives.
+// A barrier moves knowledge, not numbers: hearing of a rank twice is harmless there.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +34,15 @@
 namespace kf {
 
 enum class Collective : std::uint8_t {
-  all_reduce, reduce, broadcast, reduce_scatter, all_gather, gather, scatter, all_to_all, barrier,
+  all_reduce,
+  reduce,
+  broadcast,
+  reduce_scatter,
+  all_gather,
+  gather,
+  scatter,
+  all_to_all,
+  barrier,
 };
 
 enum class Combine : std::uint8_t {
@@ -41,11 +51,11 @@ enum class Combine : std::uint8_t {
 };
 
 struct Transfer {
-  int src;           // rank, in [0, world_size)
-  int dst;           // rank, in [0, world_size), never equal to src
-  int chunk_begin;   // index of the first chunk, in [0, chunk_count)
-  int chunk_count;   // >= 1; the run is contiguous
-  Combine combine;   // what dst does with the bytes
+  int src;          // rank, in [0, world_size)
+  int dst;          // rank, in [0, world_size), never equal to src
+  int chunk_begin;  // index of the first chunk, in [0, chunk_count)
+  int chunk_count;  // >= 1; the run is contiguous
+  Combine combine;  // what dst does with the bytes
   bool operator==(const Transfer&) const = default;
 };
 
@@ -57,10 +67,10 @@ struct Channel {
 };
 
 struct Schedule {
-  std::string name;         // generator and its arguments, e.g. "ring" or "tree(fanout=4)"
+  std::string name;  // generator and its arguments, e.g. "ring" or "tree(fanout=4)"
   Collective collective = Collective::all_reduce;
   int world_size = 1;
-  int root = 0;             // meaningful for reduce, broadcast, gather, scatter
+  int root = 0;  // meaningful for reduce, broadcast, gather, scatter
   int chunk_count = 1;
   std::vector<Channel> channels;
   bool operator==(const Schedule&) const = default;
@@ -76,6 +86,8 @@ struct ChunkRange {
 ChunkRange chunk_range(std::int64_t units, int chunk_count, int chunk) noexcept;
 
 const char* to_string(Collective collective) noexcept;
+const char* to_string(Combine combine) noexcept;
 Collective collective_from_string(const std::string& name);  // Throws Error{usage}
+Combine combine_from_string(const std::string& name);        // Throws Error{usage}
 
 }  // namespace kf
