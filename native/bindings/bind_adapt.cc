@@ -80,6 +80,7 @@ void bind_engine(nb::module_& m) {
       .def(nb::init<const std::vector<Setting>&, std::int64_t>(), "settings"_a,
            "view_version"_a)
       .def("propose", &Engine::propose, "changes"_a)
+      .def("withdraw", &Engine::withdraw)
       .def("digest_words", &Engine::digest_words)
       .def(
           "decide",

@@ -21,7 +21,7 @@
 
 namespace kf {
 
-// What one rank measured. NaN: not measured. Order and names as in kfcore.task.LocalStep.
+// What one rank measured. NaN: not measured. Order and names as in kfcore.policy.LocalStep.
 struct LocalStep {
   double step_s;        // seconds from the end of one step to the end of the next
   double compute_s;     // seconds of it spent outside of collectives

@@ -85,6 +85,9 @@ class Engine {
   // wants a different value; the proposal is dropped.
   void propose(const std::vector<Change>& changes);
 
+  // Drops this rank's proposal.
+  void withdraw() noexcept { proposal_.clear(); }
+
   // The two float64 words of this rank for the coming step, to be max-reduced over all ranks.
   std::array<double, 2> digest_words() const;
 

@@ -1,0 +1,62 @@
+"""The settings of a job as the engine holds them: names, kinds, bounds, first values."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kfcore import _native, schedule
+from kfcore.errors import UsageError
+
+__all__ = ["first_settings", "plain"]
+
+_RESERVED = {"local_batch", "learning_rate", "schedule", "world_size", "stopped"}
+_INTEGRAL = {"local_batch", "world_size", "stopped"}
+_MAX_INTEGER = float(2**53)  # every integer up to here is exact in a float64
+_MAX_WORLD = float(2**20)
+_MAX_FLOAT = 1.7976931348623157e308  # keeps infinity out
+
+
+def first_settings(
+    world_size: int,
+    local_batch: int,
+    learning_rate: float,
+    spec: str,
+    hyper: Mapping[str, float],
+) -> list[_native.Setting]:
+    """The first configuration of a job.
+
+    Args:
+        world_size: Workers, >= 1.
+        local_batch: Samples a rank and step, an integer >= 1.
+        learning_rate: Finite, >= 0.
+        spec: Of the all-reduce schedule.
+        hyper: Other numbers that may change, by name; finite.
+
+    Returns:
+        One setting each, with its bounds.
+
+    Raises:
+        UsageError: a hyper-parameter takes a name that has an argument of its own, or there is
+            no such schedule for this many workers. Bounds are checked by the engine.
+    """
+    taken = sorted(_RESERVED & hyper.keys())
+    if taken:
+        raise UsageError(f"hyper must not name {taken[0]!r}; it has an argument of its own")
+    kind, setting = _native.SettingKind, _native.Setting
+    settings = [
+        setting("world_size", kind.world_size, float(world_size), 1.0, _MAX_WORLD, True),
+        setting("local_batch", kind.hyper, float(local_batch), 1.0, _MAX_INTEGER, True),
+        setting("learning_rate", kind.hyper, float(learning_rate), 0.0, _MAX_FLOAT),
+        setting("schedule", kind.schedule, spec),
+        setting("stopped", kind.stop, 0.0, 0.0, 1.0, True),
+    ]
+    settings += [
+        setting(name, kind.hyper, float(value), -_MAX_FLOAT, _MAX_FLOAT)
+        for name, value in sorted(hyper.items())
+    ]
+    schedule.build(spec, world_size)
+    return settings
+
+
+def plain(name: str, value: Any) -> Any:
+    """A setting's value for people: counts as integers, all else as it is."""
+    return int(value) if name in _INTEGRAL and isinstance(value, float) else value

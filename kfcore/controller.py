@@ -1,0 +1,417 @@
+"""One job's policies, engine and monitors: the part that real and simulated jobs share.
+
+A `Controller` has no I/O, no clock and no randomness. Its driver (`kfcore.Job` over a session,
+or the simulator) carries the control vectors and says when steps and epochs end.
+"""
+
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from kfcore import _native, schedule
+from kfcore.configuration import first_settings, plain
+from kfcore.control import ControlBlock, Vector
+from kfcore.errors import UsageError
+from kfcore.events import Change
+from kfcore.monitors import (
+    Metrics,
+    Monitor,
+    StepView,
+    Undefined,
+    built_in_metrics,
+    start_monitors,
+)
+from kfcore.policy.actions import Action, as_actions
+from kfcore.policy.base import HOOKS, Policy, named_once
+from kfcore.policy.observation import LocalStep, Observation
+
+__all__ = ["Controller", "LocalStep", "StepOutcome"]
+
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    """What a step's boundary brought. The same on every rank.
+
+    Attributes:
+        installed: Changes in force from now on.
+        skipped: Some rank's gradient was not finite: nobody may apply this step.
+        conflict: Ranks proposed different changes; exchange `Controller.proposal_text` and call
+            `Controller.raise_conflict`.
+    """
+
+    installed: tuple[Change, ...] = ()
+    skipped: bool = False
+    conflict: bool = False
+
+
+class Controller:
+    """Drives policies from measurements to agreed changes.
+
+    Args:
+        world_size: Workers, >= 1.
+        local_batch: Samples a rank and step, >= 1.
+        learning_rate: Finite, >= 0.
+        schedule: Spec of the all-reduce schedule.
+        hyper: Other numbers that policies may change, by name.
+        policies: Deciders; each name once.
+        view_version: Of the workers at the start.
+        rank: This worker; only used in messages.
+        on_event: Receives each event: step, view_version, kind, what, old, new, reason, policy.
+        monitors: Monitors wanted beside those of the policies.
+        resizable: False where nothing can change the number of workers: `Resize` is refused.
+        record: Also emit an ``observed`` event for each hook, for ``kf policy replay``.
+
+    Attributes:
+        step: Steps finished.
+        epoch: Passes over the data finished.
+        metrics: Current metrics by name; see `Observation.metrics`.
+        sum_len: Words of the control vector that is sum-reduced.
+        max_len: Words of the control vector that is max-reduced.
+
+    Raises:
+        UsageError: a value out of range, a name used twice, an unknown schedule.
+    """
+
+    def __init__(
+        self,
+        *,
+        world_size: int,
+        local_batch: int,
+        learning_rate: float,
+        schedule: str = "ring",
+        hyper: Mapping[str, float] | None = None,
+        policies: Sequence[Policy] = (),
+        view_version: int = 1,
+        rank: int = 0,
+        on_event: Callable[[Event], None] | None = None,
+        monitors: Sequence[Monitor] = (),
+        resizable: bool = True,
+        record: bool = False,
+    ) -> None:
+        self._policies = named_once(policies)
+        self._hooks = {
+            hook: tuple(
+                p for p in policies if getattr(type(p), hook) is not getattr(Policy, hook)
+            )
+            for hook in HOOKS
+        }
+        self._engine = _native.Engine(
+            first_settings(world_size, local_batch, learning_rate, schedule, hyper or {}),
+            view_version,
+        )
+        self._monitors = start_monitors(
+            [
+                *(("the caller", monitor) for monitor in monitors),
+                *((policy.name, monitor) for policy in policies for monitor in policy.monitors),
+            ]
+        )
+        self._block = ControlBlock(policies)
+        self._rank = rank
+        self._on_event = on_event
+        self._resizable = resizable
+        self._record = record and on_event is not None
+        self._hyper_names = tuple(sorted(hyper or {}))
+        self._wanted: dict[str, float | str] = {}
+        self._epoch_open = False
+        self._warned: set[str] = set()
+        self._samples_before = math.nan
+        self.step = 0
+        self.epoch = 0
+        self.samples = 0
+        self.signals: dict[str, float] = {}
+        self.sum_len = self._block.sum_len
+        self.max_len = self._block.max_len
+        self._read_settings()
+        self.metrics = self._measure(None)
+
+    # What is in force now. `_read_settings` refreshes these after each install.
+    world_size: int
+    local_batch: int
+    global_batch: int
+    learning_rate: float
+    schedule: str
+    hyper: dict[str, float]
+    view_version: int
+    stopped: bool
+
+    @property
+    def wants_norms(self) -> bool:
+        """Whether a monitor will use the local gradient's norm of the coming step."""
+        return any(monitor.wants_norms(self.step + 1) for monitor in self._monitors)
+
+    @property
+    def proposal_text(self) -> str:
+        """This rank's step, configuration and proposal, for the message about a conflict."""
+        return self._engine.proposal_text()
+
+    def train_begin(self) -> None:
+        """Run ``before_train``. Its proposals ride in the first step."""
+        self._run("before_train")
+
+    def fill(self, local: LocalStep) -> tuple[Vector, Vector]:
+        """This rank's control vectors for the coming step.
+
+        Args:
+            local: What this rank measured; arrays [world_size] stand for all ranks at once.
+
+        Returns:
+            Sums [sum_len] and maxes [max_len], float64, to be reduced over all ranks by sum and
+            by max; with array fields one row a rank.
+
+        Raises:
+            UsageError: an array has another shape, or a policy misbehaves.
+            ConflictingProposals: two policies' ``before_epoch`` want different things.
+        """
+        if not self._epoch_open:
+            self._epoch_open = True
+            self._run("before_epoch")
+        return self._block.encode(
+            local, self._engine.digest_words(), self.world_size, self.local_batch
+        )
+
+    def step_done(
+        self, sums: Vector, maxes: Vector, *, grad_sq_norm: float = math.nan
+    ) -> StepOutcome:
+        """End a step: measure, install what was agreed, ask the policies.
+
+        Args:
+            sums: The sum vector, reduced over all ranks.
+            maxes: The max vector, reduced over all ranks.
+            grad_sq_norm: |G|^2 of the averaged gradient; NaN: not measured; +inf: not finite.
+
+        Returns:
+            What happened. On a conflict the policies were not asked.
+
+        Raises:
+            UsageError: a vector of another length, or a policy asked for what cannot be.
+            ConflictingProposals: two policies want different values for one setting.
+        """
+        cluster, self.signals = self._block.decode(sums, maxes, self.world_size)
+        decision = self._engine.decide(float(maxes[0]), float(maxes[1]))
+        self.step += 1
+        self._wanted.clear()
+        skipped = cluster.nonfinite_ranks > 0 or math.isinf(grad_sq_norm)
+        if skipped:
+            self._emit("skipped", "step", reason="a gradient was not finite")
+        else:
+            self.samples += round(cluster.samples)
+            self._update_monitors(cluster, grad_sq_norm)
+        self.metrics = self._measure(cluster)
+        self._samples_before = cluster.samples
+        if decision.verdict == _native.Verdict.conflict:
+            return StepOutcome(skipped=skipped, conflict=True)
+        installed = self._install(decision.installed) if decision.installed else ()
+        if installed:
+            self._run("on_change", installed)
+        self._run("after_step", installed)
+        return StepOutcome(installed=installed, skipped=skipped)
+
+    def raise_conflict(self, text_by_rank: Sequence[str]) -> NoReturn:
+        """Drop this rank's proposal and say what each rank proposed.
+
+        Args:
+            text_by_rank: Each rank's `proposal_text`.
+
+        Raises:
+            ConflictingProposals: always.
+        """
+        try:
+            self._engine.raise_conflict(list(text_by_rank))
+        except UsageError as error:
+            self._emit("conflict", "proposal", reason=str(error))
+            raise
+        raise AssertionError("raise_conflict returned")
+
+    def epoch_done(self) -> None:
+        """Run ``after_epoch``. Its proposals ride in the next step."""
+        self.epoch += 1
+        self._epoch_open = False
+        self._run("after_epoch")
+
+    def train_end(self) -> None:
+        """Run ``after_train``."""
+        self._run("after_train")
+
+    def propose(self, action: Action, *, policy: str = "") -> None:
+        """Propose a change for the coming step; every rank must do so alike.
+
+        Args:
+            action: What should change.
+            policy: Who asks; empty for the caller.
+
+        Raises:
+            UsageError: it cannot be installed; the proposal is as before.
+            ConflictingProposals: another policy wants a different value; all is dropped.
+        """
+        change = action.to_change(policy)
+        if change.name == "world_size" and not self._resizable:
+            raise UsageError(
+                f"{policy or 'the caller'} asked for world_size {change.value}: the number of "
+                "real processes cannot change during a job; Resize works in the simulator"
+            )
+        self._engine.propose([change])
+        old = self._engine.value(change.name)
+        if change.value == old:
+            return
+        self._wanted[change.name] = change.value
+        self._emit(
+            "proposed", change.name, old, change.value, reason=change.reason, policy=policy
+        )
+
+    def policy_states(self) -> dict[str, dict[str, Any]]:
+        """State of each policy by name, to be saved or handed to a joiner."""
+        return {policy.name: policy.state() for policy in self._policies}
+
+    def load_policy_states(self, states: Mapping[str, Mapping[str, Any]]) -> None:
+        """Take over what `policy_states` gave.
+
+        Args:
+            states: By policy name; policies that are not in it keep their state.
+
+        Raises:
+            UsageError: a policy is not in this job, or does not know its state.
+        """
+        by_name = {policy.name: policy for policy in self._policies}
+        for name, state in states.items():
+            if name not in by_name:
+                raise UsageError(f"no policy is named {name!r}; there are: {sorted(by_name)}")
+            by_name[name].load_state(state)
+
+    def observe(self, changes: tuple[Change, ...] = ()) -> Observation:
+        """What the policies would see now."""
+        return Observation(
+            step=self.step,
+            epoch=self.epoch,
+            world_size=self.world_size,
+            local_batch=self.local_batch,
+            global_batch=self.global_batch,
+            learning_rate=self.learning_rate,
+            schedule=self.schedule,
+            view_version=self.view_version,
+            samples=self.samples,
+            hyper=self.hyper,
+            metrics=self.metrics,
+            signals=self.signals,
+            changes=changes,
+        )
+
+    def _run(self, hook: str, changes: tuple[Change, ...] = ()) -> None:
+        listeners = self._hooks[hook]
+        if not listeners and not self._record:
+            return
+        seen = self.observe(changes)
+        if self._record:
+            self._emit("observed", hook, new=seen.to_json())
+        for policy in listeners:
+            origin = f"{policy.name}.{hook}"
+            actions = as_actions(getattr(policy, hook)(seen), origin)
+            if actions and hook == "after_train":
+                raise UsageError(f"{origin} asked for {actions[0]!r}, but no step follows")
+            for action in actions:
+                self.propose(action, policy=policy.name)
+        self._check_schedule()
+
+    def _check_schedule(self) -> None:
+        """Refuse a schedule that does not exist for the world it is meant for."""
+        if not self._wanted.keys() & {"schedule", "world_size"}:
+            return
+        spec = str(self._wanted.get("schedule", self.schedule))
+        world_size = int(self._wanted.get("world_size", self.world_size))
+        try:
+            schedule.build(spec, world_size)
+        except UsageError as error:
+            self._engine.withdraw()
+            self._wanted.clear()
+            raise UsageError(f"schedule {spec} with {world_size} workers: {error}") from error
+
+    def _install(self, entries: Sequence[_native.Installed]) -> tuple[Change, ...]:
+        self._read_settings()
+        if any(entry.name in ("local_batch", "world_size") for entry in entries):
+            for monitor in self._monitors:
+                monitor.reset()
+        installed = []
+        for entry in entries:
+            change = Change(
+                what=entry.name,
+                old=plain(entry.name, entry.old_value),
+                new=plain(entry.name, entry.new_value),
+                reason=entry.reason,
+                policy=entry.policy,
+                step=entry.step,
+                view_version=entry.view_version,
+            )
+            installed.append(change)
+            self._emit(
+                "installed",
+                change.what,
+                change.old,
+                change.new,
+                reason=change.reason,
+                policy=change.policy,
+            )
+        return tuple(installed)
+
+    def _update_monitors(self, cluster: _native.ClusterStep, grad_sq_norm: float) -> None:
+        if not self._monitors:
+            return
+        view = StepView(
+            self.step, self.world_size, cluster.samples, cluster.mean_grad_sq_norm, grad_sq_norm
+        )
+        for monitor in self._monitors:
+            monitor.update(view)
+
+    def _measure(self, cluster: _native.ClusterStep | None) -> Metrics:
+        out = built_in_metrics(cluster, self._samples_before)
+        for monitor in self._monitors:
+            out.update(monitor.metrics())
+        if cluster is not None:
+            self._report_undefined(out)
+        return out
+
+    def _report_undefined(self, metrics: Metrics) -> None:
+        """Say once of each metric that it does not exist and will not by itself."""
+        for name, value in metrics.items():
+            if isinstance(value, Undefined) and value.warn and name not in self._warned:
+                self._warned.add(name)
+                self._emit("undefined", name, reason=value.reason)
+                warnings.warn(f"metric {name} is {value!r}", UserWarning, stacklevel=4)
+
+    def _read_settings(self) -> None:
+        value = self._engine.value
+        self.world_size = int(value("world_size"))
+        self.local_batch = int(value("local_batch"))
+        self.global_batch = self.world_size * self.local_batch
+        self.learning_rate = float(value("learning_rate"))
+        self.schedule = str(value("schedule"))
+        self.hyper = {name: float(value(name)) for name in self._hyper_names}
+        self.stopped = bool(value("stopped"))
+        self.view_version = self._engine.view_version
+
+    def _emit(
+        self,
+        kind: str,
+        what: str,
+        old: Any = None,
+        new: Any = None,
+        *,
+        reason: str = "",
+        policy: str = "",
+    ) -> None:
+        if self._on_event is None:
+            return
+        self._on_event(
+            {
+                "step": self.step,
+                "view_version": self.view_version,
+                "kind": kind,
+                "what": what,
+                "old": plain(what, old),
+                "new": plain(what, new),
+                "reason": reason,
+                "policy": policy,
+            }
+        )

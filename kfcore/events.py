@@ -1,0 +1,98 @@
+"""The event log: one JSON object a line, the same format from real and simulated runs."""
+
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TextIO
+
+from kfcore.monitors import Undefined
+
+__all__ = ["Change", "EventLog", "to_plain"]
+
+
+@dataclass(frozen=True)
+class Change:
+    """One installed change: a line of the decision log.
+
+    Attributes:
+        what: Name of the setting, e.g. ``local_batch``.
+        old: Value before.
+        new: Value in force from the next step on.
+        reason: Why, for people.
+        policy: Name of the policy that asked; empty for the caller's own.
+        step: Step at whose boundary it was installed, from 1.
+        view_version: View after the install.
+    """
+
+    what: str
+    old: float | str
+    new: float | str
+    reason: str
+    policy: str
+    step: int
+    view_version: int
+
+
+def to_plain(value: Any) -> Any:
+    """A value as strict JSON can hold it: undefined metrics and non-finite numbers say so.
+
+    Args:
+        value: Numbers, texts, mappings, sequences, `Undefined`, NumPy scalars.
+
+    Returns:
+        The same out of dict, list, str, int, float, bool and None. A number that is not finite
+        becomes None; an undefined metric becomes ``{"undefined": reason}``.
+    """
+    if isinstance(value, Undefined):
+        return {"undefined": value.reason}
+    if isinstance(value, dict):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(item) for item in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+class EventLog:
+    """Writes events to a file as they come, one flushed line each. A context manager.
+
+    Args:
+        path: File to write; replaced if it exists, its folder made if missing.
+        clock: Gives ``time_s`` of an event that has none, seconds since the log was opened.
+    """
+
+    def __init__(
+        self, path: str | Path, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        self._file: TextIO = Path(path).open("w", encoding="utf-8")  # noqa: SIM115
+        self._clock = clock
+        self._start_s = clock()
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        """Append one event."""
+        stamped = {"time_s": round(self._clock() - self._start_s, 6), **event}
+        self._file.write(json.dumps(to_plain(stamped), allow_nan=False) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file. Closing twice is harmless."""
+        self._file.close()
+
+    def __enter__(self) -> "EventLog":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,181 @@
+"""What a policy may ask for. An action is a value; the engine carries it out or nobody does."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from numbers import Real
+
+from kfcore import _native
+from kfcore.errors import UsageError
+from kfcore.monitors import Undefined
+
+__all__ = [
+    "Action",
+    "Resize",
+    "SetHyper",
+    "SetLearningRate",
+    "SetLocalBatch",
+    "SetSchedule",
+    "Stop",
+    "as_actions",
+]
+
+
+@dataclass(frozen=True)
+class Action:
+    """Base of all actions.
+
+    Attributes:
+        reason: Why, for people and for the decision log.
+    """
+
+    def setting(self) -> tuple[str, float | str]:
+        """The setting this action changes, and to what.
+
+        Raises:
+            UsageError: the value is not one that the setting can have.
+        """
+        raise NotImplementedError
+
+    def to_change(self, policy: str) -> _native.Change:
+        """The action as the engine takes it.
+
+        Args:
+            policy: Name of who asks.
+
+        Returns:
+            The wanted change.
+
+        Raises:
+            UsageError: the value has the wrong type.
+        """
+        name, value = self.setting()
+        return _native.Change(name, value, getattr(self, "reason", ""), policy)
+
+
+@dataclass(frozen=True)
+class SetLocalBatch(Action):
+    """Change the batch of each rank.
+
+    Attributes:
+        local_batch: Samples a rank and step, an integer >= 1.
+    """
+
+    local_batch: int
+    reason: str = ""
+
+    def setting(self) -> tuple[str, float | str]:
+        """As `Action.setting` says."""
+        return "local_batch", _number("local_batch", self.local_batch)
+
+
+@dataclass(frozen=True)
+class SetLearningRate(Action):
+    """Change the learning rate.
+
+    Attributes:
+        learning_rate: Finite and >= 0.
+    """
+
+    learning_rate: float
+    reason: str = ""
+
+    def setting(self) -> tuple[str, float | str]:
+        """As `Action.setting` says."""
+        return "learning_rate", _number("learning_rate", self.learning_rate)
+
+
+@dataclass(frozen=True)
+class SetHyper(Action):
+    """Change any number that the job registered in ``hyper``.
+
+    Attributes:
+        name: As registered.
+        value: Finite.
+    """
+
+    name: str
+    value: float
+    reason: str = ""
+
+    def setting(self) -> tuple[str, float | str]:
+        """As `Action.setting` says."""
+        return self.name, _number(self.name, self.value)
+
+
+@dataclass(frozen=True)
+class SetSchedule(Action):
+    """Change the all-reduce schedule.
+
+    Attributes:
+        schedule: Spec, e.g. ``ring``, ``star(root=1)`` or ``from_parents(0,0,0,1)``.
+    """
+
+    schedule: str
+    reason: str = ""
+
+    def setting(self) -> tuple[str, float | str]:
+        """As `Action.setting` says."""
+        if not isinstance(self.schedule, str):
+            raise UsageError(f"schedule must be a spec text, got {self.schedule!r}")
+        return "schedule", self.schedule.replace(" ", "")
+
+
+@dataclass(frozen=True)
+class Resize(Action):
+    """Change the number of workers. In the simulator only, until real membership changes land.
+
+    Attributes:
+        world_size: Workers wanted, an integer >= 1.
+    """
+
+    world_size: int
+    reason: str = ""
+
+    def setting(self) -> tuple[str, float | str]:
+        """As `Action.setting` says."""
+        return "world_size", _number("world_size", self.world_size)
+
+
+@dataclass(frozen=True)
+class Stop(Action):
+    """End training at the next boundary."""
+
+    reason: str = ""
+
+    def setting(self) -> tuple[str, float | str]:
+        """As `Action.setting` says."""
+        return "stopped", 1.0
+
+
+def as_actions(returned: object, origin: str) -> tuple[Action, ...]:
+    """What a hook returned, as a tuple.
+
+    Args:
+        returned: None, one action, or several in an iterable.
+        origin: Policy and hook, for the message.
+
+    Returns:
+        The actions, in order.
+
+    Raises:
+        UsageError: something else was returned.
+    """
+    if returned is None:
+        return ()
+    if isinstance(returned, Action):
+        return (returned,)
+    if isinstance(returned, Iterable) and not isinstance(returned, str | bytes):
+        actions = tuple(returned)
+        if all(isinstance(action, Action) for action in actions):
+            return actions
+    raise UsageError(
+        f"{origin} must return None, an action or several actions, got {returned!r}"
+    )
+
+
+def _number(name: str, value: object) -> float:
+    if isinstance(value, Undefined):
+        raise UsageError(f"{name} was set from a metric without a value: {value!r}")
+    if isinstance(value, bool) or not (isinstance(value, Real) or hasattr(value, "item")):
+        raise UsageError(f"{name} must be a number, got {value!r}")
+    return float(value)  # type: ignore[arg-type]
