@@ -11,7 +11,7 @@ from typing import Any
 
 from kfcore.errors import UsageError
 
-__all__ = ["POLICY_SEPARATOR", "Config"]
+__all__ = ["POLICY_SEPARATOR", "Config", "child_environment"]
 
 # Between the entries of KF_POLICIES; a path may hold ":" and ",", hardly ever ";".
 POLICY_SEPARATOR = ";"
@@ -121,6 +121,23 @@ class Config:
             "KF_LOG_DIR": self.log_dir,
         }
         return {name: value for name, value in values.items() if value}
+
+
+def child_environment(
+    config: Config, defaults: Mapping[str, str], wins: Mapping[str, str]
+) -> dict[str, str]:
+    """Build the environment of a worker that this process starts.
+
+    Args:
+        config: the worker's configuration; variables of an outer job are not passed on.
+        defaults: variables set unless the environment has them already.
+        wins: variables set whatever the environment has.
+
+    Returns:
+        The whole environment.
+    """
+    inherited = {name: value for name, value in os.environ.items() if name[:3] != "KF_"}
+    return {**defaults, **inherited, **config.to_env(), **wins}
 
 
 def _integer(variables: Mapping[str, str], name: str) -> int:

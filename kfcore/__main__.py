@@ -1,0 +1,5 @@
+"""``python -m kfcore`` is ``kf``."""
+
+from kfcore.cli import main
+
+main()

@@ -1,0 +1,289 @@
+"""The launcher's event loop: start n workers, merge their output, bring them to one end.
+
+States of a job: *running*; *failing* (a worker failed by another's fault: the culprit is given
+a moment to show); *stopping* (SIGTERM sent, SIGKILL due after the grace time).
+"""
+
+import secrets
+import selectors
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from kfcore.config import Config, child_environment
+from kfcore.launch.output import RankFiles, WorkerStream
+from kfcore.launch.process import Reaper, Worker
+from kfcore.launch.spec import (
+    LaunchResult,
+    LaunchSpec,
+    default_threads,
+    resolve_command,
+)
+from kfcore.store import StoreServer
+
+__all__ = ["launch"]
+
+TICK_S = 0.1
+# How long the rank that caused other ranks' failures may take to be seen itself.
+CULPRIT_WAIT_S = 1.0
+# How long output is still read after all programs have ended (a daemon may hold the pipe).
+DRAIN_S = 1.0
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def launch(
+    spec: LaunchSpec,
+    *,
+    stdout: BinaryIO | None = None,
+    stderr: BinaryIO | None = None,
+) -> LaunchResult:
+    """Run a job to its end.
+
+    Starts the job's store on a free loopback port, then the workers with their ``KF_*``
+    variables. When one fails, the others are stopped within the grace time. SIGINT, SIGTERM
+    and SIGHUP are passed on (when called from the main thread); a second one kills at once.
+    Workers cannot outlive the calling thread, however it ends.
+
+    Args:
+        spec: the job.
+        stdout: gets the workers' standard output; the launcher's own when None.
+        stderr: gets the workers' standard error, and a last line that names the first failure.
+
+    Returns:
+        How the job and each worker ended.
+
+    Raises:
+        UsageError: the program, a script or the log folder cannot be used; nothing runs then.
+    """
+    command = resolve_command(spec.command)
+    out = sys.stdout.buffer if stdout is None else stdout
+    err = sys.stderr.buffer if stderr is None else stderr
+    with ExitStack() as stack:
+        secret = secrets.token_hex(32)
+        store = stack.enter_context(StoreServer(secret=secret))
+        job = Config(
+            world_size=spec.world_size,
+            store_address=store.address,
+            job_id=secrets.token_hex(8),
+            job_secret=secret,
+            timeout_s=spec.timeout_s,
+            policies=spec.policies,
+            interface=spec.interface,
+            log_dir=None if spec.log_dir is None else str(spec.log_dir),
+        )
+        supervisor = _Supervisor(spec, out, err)
+        stack.callback(supervisor.close)
+        with _signals(supervisor.interrupt):
+            supervisor.start(command, job)
+            supervisor.run()
+        return supervisor.result(job.job_id)
+
+
+@dataclass
+class _Rank:
+    """What belongs to one worker."""
+
+    worker: Worker
+    out: WorkerStream
+    err: WorkerStream
+    files: RankFiles | None
+    failed_at: float | None = None  # when it failed by its own doing, monotonic seconds
+
+
+class _Supervisor:
+    def __init__(self, spec: LaunchSpec, out: BinaryIO, err: BinaryIO) -> None:
+        self._spec, self._out, self._err = spec, out, err
+        self._ranks: list[_Rank] = []
+        self._selector = selectors.DefaultSelector()
+        self._reaper = Reaper()
+        self._started = time.monotonic()
+        self._signals: list[int] = []
+        self._stop_at: float | None = None  # when to begin stopping
+        self._kill_at: float | None = None  # when to send SIGKILL; set once stopping
+        self._culprit: _Rank | None = None
+        self._output_lost = False
+
+    def start(self, command: list[str], job: Config) -> None:
+        """Start all workers; those already started are stopped by close() on an error."""
+        width = len(str(self._spec.world_size - 1))
+        extra = {
+            "OMP_NUM_THREADS": str(default_threads(self._spec.world_size)),
+            "PYTHONUNBUFFERED": "1",  # or nothing is seen of a worker until it ends
+        }
+        for rank in range(self._spec.world_size):
+            env = child_environment(job.with_rank(rank), defaults=extra, wins=self._spec.env)
+            log_dir = self._spec.log_dir
+            files = None if log_dir is None else RankFiles(log_dir, rank)
+            worker = Worker(rank, command, env)
+            self._reaper.add(worker.group)
+            prefix = f"[{rank:>{width}}] ".encode() if self._spec.prefix else b""
+            out = WorkerStream(
+                worker.stdout_fd,
+                prefix,
+                self._show_out,
+                files.out if files else None,
+                holds=False,
+            )
+            err = WorkerStream(
+                worker.stderr_fd,
+                prefix,
+                self._show_err,
+                files.err if files else None,
+                holds=True,
+            )
+            self._ranks.append(_Rank(worker, out, err, files))
+            for stream in (out, err):
+                self._selector.register(stream.fd, selectors.EVENT_READ, stream)
+            self._selector.register(worker.exit_fd, selectors.EVENT_READ, self._ranks[-1])
+
+    def interrupt(self, number: int) -> None:
+        """Note a signal to pass on; called from the signal handler."""
+        self._signals.append(number)
+
+    def run(self) -> None:
+        """Supervise until every worker has ended and its output is shown."""
+        while any(rank.worker.result is None for rank in self._ranks):
+            events = self._selector.select(TICK_S)
+            now = time.monotonic()
+            self._handle(events, now)
+            self._advance(now)
+        deadline = time.monotonic() + DRAIN_S
+        while any(r.out.open or r.err.open for r in self._ranks):
+            if time.monotonic() > deadline:
+                break
+            self._handle(self._selector.select(TICK_S), time.monotonic())
+        self._finish()
+
+    def result(self, job_id: str) -> LaunchResult:
+        """Summarise a job whose workers have all ended."""
+        workers = tuple(rank.worker.collect() for rank in self._ranks)
+        culprit = None if self._culprit is None else self._culprit.worker.result
+        number = self._signals[0] if self._signals else None
+        exit_code = 0
+        if culprit is not None:
+            exit_code = culprit.exit_code
+        elif number is not None:
+            exit_code = 128 + number
+        elif self._output_lost:
+            exit_code = 128 + signal.SIGPIPE
+        return LaunchResult(
+            exit_code=exit_code,
+            job_id=job_id,
+            workers=workers,
+            first_failure=culprit,
+            stopped_by=None if number is None else signal.Signals(number).name,
+            wall_s=time.monotonic() - self._started,
+        )
+
+    def close(self) -> None:
+        """End whatever still runs and free all descriptors."""
+        for rank in self._ranks:
+            rank.worker.signal_group(signal.SIGKILL)
+        for rank in self._ranks:
+            rank.worker.collect()
+            self._reaper.remove(rank.worker.group)
+            rank.worker.close()
+            if rank.files is not None:
+                rank.files.close()
+        self._reaper.close()
+        self._selector.close()
+
+    def _handle(self, events: list[tuple[selectors.SelectorKey, int]], now: float) -> None:
+        # Ends first: a death seen together with other ranks' complaints about it came first.
+        for key, _ in events:
+            if isinstance(key.data, _Rank):
+                self._ended(key.data, now)
+        for key, _ in events:
+            if isinstance(key.data, WorkerStream):
+                key.data.pump()
+                self._forget_if_closed(key.data)
+        for rank in self._ranks:
+            if rank.worker.result is None:
+                rank.err.release_if_old(now)
+
+    def _ended(self, rank: _Rank, now: float) -> None:
+        self._selector.unregister(rank.worker.exit_fd)
+        result = rank.worker.collect()
+        self._reaper.remove(rank.worker.group)
+        for stream in (rank.out, rank.err):
+            stream.drain()
+            self._forget_if_closed(stream)
+        if result.exit_code != 0 and self._kill_at is None:
+            rank.failed_at = rank.err.held_since or now
+            wait_s = CULPRIT_WAIT_S if rank.err.is_consequence else 0.0
+            self._stop_at = min(self._stop_at or now + wait_s, now + wait_s)
+
+    def _forget_if_closed(self, stream: WorkerStream) -> None:
+        if not stream.open:
+            with suppress(KeyError):
+                self._selector.unregister(stream.fd)
+
+    def _advance(self, now: float) -> None:
+        """Begin stopping, or kill, when it is time."""
+        if self._kill_at is None:
+            if self._signals:
+                self._stop(self._signals[0], now)
+            elif self._output_lost or (self._stop_at is not None and now >= self._stop_at):
+                self._stop(signal.SIGTERM, now)
+        elif now >= self._kill_at or len(self._signals) > 1:  # asked twice: at once
+            for rank in self._ranks:
+                rank.worker.signal_group(signal.SIGKILL)
+
+    def _stop(self, number: int, now: float) -> None:
+        failed = [rank for rank in self._ranks if rank.failed_at is not None]
+        if failed:
+            self._culprit = min(failed, key=lambda r: (r.err.is_consequence, r.failed_at))
+        self._kill_at = now + self._spec.grace_s
+        for rank in self._ranks:
+            rank.worker.signal_group(number)
+
+    def _finish(self) -> None:
+        """Show last words, the first failure's after all others', and name it."""
+        if self._culprit is None and self._stop_at is not None:  # all ended before the stop
+            self._stop(signal.SIGTERM, time.monotonic())
+        for rank in self._ranks:
+            rank.out.finish()
+            rank.err.finish()
+            if rank is not self._culprit:
+                rank.err.release()
+        if self._culprit is not None:
+            self._culprit.err.release()
+            self._show_err(f"kf: {self._culprit.worker.collect().verdict}\n".encode())
+        elif self._signals:
+            name = signal.Signals(self._signals[0]).name
+            self._show_err(f"kf: stopped by {name}\n".encode())
+
+    def _show_out(self, lines: bytes) -> None:
+        self._show(self._out, lines)
+
+    def _show_err(self, lines: bytes) -> None:
+        self._show(self._err, lines)
+
+    def _show(self, target: BinaryIO, lines: bytes) -> None:
+        try:
+            target.write(lines)
+            target.flush()
+        except BrokenPipeError:  # nobody reads any more: stop the job, as a shell pipe does
+            self._output_lost = True
+
+
+@contextmanager
+def _signals(note: Callable[[int], None]) -> Iterator[None]:
+    """Give FORWARDED signals to note; outside the main thread they stay as they are."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in FORWARDED}
+    try:
+        for number, handler in before.items():
+            if handler != signal.SIG_IGN:  # as set by nohup, and to be kept
+                signal.signal(number, lambda received, _: note(received))
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
