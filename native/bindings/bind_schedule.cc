@@ -7,8 +7,11 @@
 #include <tuple>
 
 #include "bindings.h"
+#include "kf/choose.h"
+#include "kf/cost.h"
 #include "kf/generators.h"
 #include "kf/schedule.h"
+#include "kf/validate.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -90,6 +93,42 @@ void bind_schedule(nb::module_& m) {
         return build_schedule(spec, collective_from_string(collective), world_size, root);
       },
       "spec"_a, "collective"_a, "world_size"_a, "root"_a);
+  nb::class_<Cost>(m, "Cost", "Rounds, bytes sent by each rank, time.")
+      .def_ro("rounds", &Cost::rounds)
+      .def_ro("bytes_sent", &Cost::bytes_sent)
+      .def_ro("time_s", &Cost::time_s);
+  const auto without_gil = nb::call_guard<nb::gil_scoped_release>();
+  m.def("validate", &validate, "schedule"_a, without_gil);
+  m.def(
+      "cost",
+      [](const Schedule& schedule, std::int64_t buffer_bytes, double latency_s,
+         double bytes_per_s, double reduce_bytes_per_s, std::int64_t unit_bytes) {
+        return cost(schedule, buffer_bytes, {latency_s, bytes_per_s, reduce_bytes_per_s},
+                    unit_bytes);
+      },
+      "schedule"_a, "buffer_bytes"_a, "latency_s"_a, "bytes_per_s"_a, "reduce_bytes_per_s"_a,
+      "unit_bytes"_a, without_gil);
+  m.def(
+      "choose_schedule",
+      [](const std::string& collective, std::int64_t buffer_bytes, int world_size,
+         double latency_s, double bytes_per_s, double reduce_bytes_per_s) {
+        return choose_schedule(collective_from_string(collective), buffer_bytes, world_size,
+                               {latency_s, bytes_per_s, reduce_bytes_per_s});
+      },
+      "collective"_a, "buffer_bytes"_a, "world_size"_a, "latency_s"_a, "bytes_per_s"_a,
+      "reduce_bytes_per_s"_a, without_gil);
+  m.def(
+      "minimum_spanning_tree",
+      [](const std::vector<double>& latency_s, int world_size) {
+        return minimum_spanning_tree(latency_s, world_size);
+      },
+      "latency_s"_a, "world_size"_a, without_gil);
+  m.def(
+      "from_bandwidth",
+      [](const std::vector<double>& bytes_per_s, int world_size) {
+        return from_bandwidth(bytes_per_s, world_size);
+      },
+      "bytes_per_s"_a, "world_size"_a, without_gil);
   m.def("generator_names", &generator_names);
   m.def(
       "collectives_of",

@@ -6,8 +6,6 @@
 // Threads: all functions are safe everywhere.
 #pragma once
 
-#include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,9 +21,12 @@ namespace kf {
 // root: rank that has (broadcast, scatter) or gets (reduce, gather) the data; other collectives
 // ignore it. A tree's own root, as in star(root=1), counts for all_reduce and barrier only: for
 // the rooted collectives the tree is turned so that it hangs from `root`.
-// With one rank the schedule has no transfers. What each generator costs: docs/algorithms.md.
-// Throws Error{usage}: unknown name or argument, world_size outside [1, 8192], root outside the
-// world, or a generator that does not offer the collective (the text lists those that do).
+// auto(buffer_bytes=,latency_s=,bytes_per_s=,reduce_bytes_per_s=) builds, and is named after,
+// what choose_schedule picks; without numbers it assumes 4 MiB, 50 us, 1.25e9 B/s and free
+// reduction. With one rank the schedule has no transfers. What each generator costs:
+// docs/algorithms.md. Throws Error{usage}: unknown name or argument, world_size outside [1,
+// 8192], root outside the world, or a generator that does not offer the collective (the text
+// lists those that do).
 Schedule build_schedule(std::string_view spec, Collective collective, int world_size,
                         int root = 0);
 

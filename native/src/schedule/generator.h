@@ -49,7 +49,9 @@ Schedule build_halving_doubling(Arguments& arguments, const Request& request);  
 Schedule build_clique(Arguments& arguments, const Request& request);              // direct.cc
 Schedule build_pairwise(Arguments& arguments, const Request& request);            // direct.cc
 Schedule build_dissemination(Arguments& arguments, const Request& request);       // direct.cc
-Schedule build_binary_tree(Arguments& arguments, const Request& request);  // tree_shapes.cc
+Schedule build_hierarchical(Arguments& arguments, const Request& request);  // hierarchical.cc
+Schedule build_auto(Arguments& arguments, const Request& request);          // choose.cc
+Schedule build_binary_tree(Arguments& arguments, const Request& request);   // tree_shapes.cc
 Schedule build_binomial_tree(Arguments& arguments, const Request& request);
 Schedule build_double_binary_tree(Arguments& arguments, const Request& request);
 Schedule build_tree(Arguments& arguments, const Request& request);

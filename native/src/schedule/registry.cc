@@ -65,6 +65,10 @@ void drop_empty(Schedule& schedule) {
 
 const std::vector<Generator>& generators() {
   static const std::vector<Generator> all = {
+      {"auto",
+       {all_reduce, reduce, broadcast, reduce_scatter, all_gather, gather, scatter, all_to_all,
+        barrier},
+       build_auto},
       {"binary_tree", kTreeLike, build_binary_tree},
       {"binary_tree_star", kTreeLike, build_binary_tree_star},
       {"binomial_tree", kTreeLike, build_binomial_tree},
@@ -79,6 +83,7 @@ const std::vector<Generator>& generators() {
       {"halving_doubling",
        {all_reduce, reduce, broadcast, reduce_scatter, all_gather},
        build_halving_doubling},
+      {"hierarchical", {all_reduce}, build_hierarchical},
       {"multi_binary_tree_star", kTreeLike, build_multi_binary_tree_star},
       {"pairwise",
        {all_reduce, reduce, broadcast, reduce_scatter, all_gather, gather, scatter, all_to_all},

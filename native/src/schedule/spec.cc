@@ -11,6 +11,8 @@ namespace kf {
 
 namespace {
 
+constexpr int kMaxDepth = 16;  // bounds the recursion through nested specs
+
 bool is_name_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
 }
@@ -78,7 +80,7 @@ std::vector<std::string> split_top_level(std::string_view text) {
   std::vector<std::string> parts(1);
   int depth = 0;
   for (const char c : text) {
-    if (c == '(') ++depth;
+    if (c == '(' && ++depth > kMaxDepth) throw_usage("schedule text is nested too deeply");
     if (c == ')' && --depth < 0) break;
     if (c == ',' && depth == 0) {
       parts.emplace_back();

@@ -1,0 +1,44 @@
+// What a schedule costs on a uniform network. Pure arithmetic over the schedule.
+//
+// Terms: port: a rank's connection to the network, full duplex: out and in do not disturb each
+//        other; alpha: latency_s; beta: 1 / bytes_per_s; gamma: 1 / reduce_bytes_per_s.
+// Threads: safe everywhere.
+//
+// Model (alpha-beta-gamma, un-segmented, round-synchronous). Round i of all channels runs at
+// the same time; the next begins when all of it is done. One round takes
+//   latency_s + B / bytes_per_s + R / reduce_bytes_per_s
+// B: most bytes that leave or enter one port in the round, over all channels together;
+// R: most bytes that one rank adds in the round.
+// The switch is ideal: only ports are shared. Latency is paid once a round, however many
+// messages a rank sends in it, and also where chunks are empty. What reduces less than the
+// busiest rank waits. Chunks are cut by chunk_range, so uneven cuts are priced as they are
+// sent. Source: Thakur, Rabenseifner and Gropp, IJHPCA 2005, section 3 (cost model).
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "kf/schedule.h"
+
+namespace kf {
+
+struct Network {
+  double latency_s = 0;    // alpha, s per round, >= 0
+  double bytes_per_s = 0;  // of each port, each way, > 0
+  double reduce_bytes_per_s = std::numeric_limits<double>::infinity();  // > 0
+};
+
+struct Cost {
+  int rounds = 0;                        // of the longest channel
+  std::vector<std::int64_t> bytes_sent;  // by each rank
+  double time_s = 0;
+};
+
+// Cost of one run over a buffer of `buffer_bytes`, cut at multiples of `unit_bytes` (the size
+// of an element). Throws Error{usage}: a negative size, a size that is no multiple of the unit,
+// or a network that is not as stated above.
+Cost cost(const Schedule& schedule, std::int64_t buffer_bytes, const Network& network,
+          std::int64_t unit_bytes = 1);
+
+}  // namespace kf
