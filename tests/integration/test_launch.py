@@ -211,7 +211,7 @@ def test_worker_that_ignores_sigterm_is_killed_after_the_grace_time(script):
 
 def test_children_left_behind_by_a_worker_are_ended_and_do_not_block(script, tmp_path):
     path = script(f"""
-        child = subprocess.Popen(["sleep", "600"])
+        child = subprocess.Popen(["sleep", "60"])
         open({str(tmp_path / "pid")!r}, "w").write(str(child.pid))
         """)
     start = time.monotonic()
@@ -244,7 +244,7 @@ def cmdline(pid):
 def start_sleepers(script, tmp_path, n=3):
     """A job of n workers, each with a child of its own; returns the launcher and all pids."""
     path = script(f"""
-        child = subprocess.Popen(["sleep", "600"])
+        child = subprocess.Popen(["sleep", "60"])
         name = {str(tmp_path)!r} + f"/pids.{{rank}}"
         open(name + ".part", "w").write(f"{{os.getpid()}} {{child.pid}}")
         os.rename(name + ".part", name)

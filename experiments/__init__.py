@@ -1,0 +1,1 @@
+"""The questions this project answers with measurements; one folder each."""

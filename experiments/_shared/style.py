@@ -1,0 +1,121 @@
+"""One look for all figures: distinguishable without colour, no global state, same bytes again.
+
+Figures are plain `matplotlib.figure.Figure` objects: no pyplot, so no window system and nothing
+to close.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+__all__ = ["PALETTE", "SERIES", "axis_labels", "new_figure", "save", "series_style"]
+
+# Okabe and Ito, "Color Universal Design", 2008: distinct under the common colour deficiencies.
+PALETTE = {
+    "black": "#000000",
+    "orange": "#E69F00",
+    "sky": "#56B4E9",
+    "green": "#009E73",
+    "blue": "#0072B2",
+    "vermilion": "#D55E00",
+    "purple": "#CC79A7",
+}
+_LOOKS = tuple(
+    (PALETTE[colour], marker, line)
+    for colour, marker, line in (
+        ("blue", "o", "-"),
+        ("vermilion", "s", "--"),
+        ("green", "^", "-."),
+        ("orange", "D", ":"),
+        ("purple", "v", "-"),
+        ("sky", "P", "--"),
+        ("black", "x", ":"),
+    )
+)
+# Colour, marker and line style of the series that several figures show.
+SERIES = {
+    "ideal": {"color": PALETTE["black"], "marker": "", "linestyle": ":"},
+    "kf": {"color": PALETTE["blue"], "marker": "o", "linestyle": "-"},
+    "horovod_untuned": {"color": PALETTE["vermilion"], "marker": "s", "linestyle": "--"},
+    "horovod_tuned": {"color": PALETTE["orange"], "marker": "D", "linestyle": "-."},
+    "published": {"color": PALETTE["black"], "marker": "*", "linestyle": ""},
+}
+RC = {
+    "font.size": 9,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "lines.markersize": 4.5,
+    "lines.linewidth": 1.4,
+    "pdf.fonttype": 42,
+    "svg.hashsalt": "kungfu-lab",
+}
+DPI = 160
+
+
+def new_figure(
+    rows: int = 1, columns: int = 1, *, width_in: float = 6.4, height_in: float = 4.0
+) -> tuple[Figure, list[Axes]]:
+    """Make a figure in the common style.
+
+    Args:
+        rows: of panels, >= 1.
+        columns: of panels, >= 1.
+        width_in: whole figure, inches.
+        height_in: whole figure, inches.
+
+    Returns:
+        The figure and its panels, row by row.
+    """
+    with mpl.rc_context(RC):
+        figure = Figure(figsize=(width_in, height_in), layout="constrained")
+        panels = figure.subplots(rows, columns, squeeze=False)
+    return figure, list(panels.flat)
+
+
+def series_style(name: str) -> dict[str, Any]:
+    """Look of a named series; a name without one of its own gets a look by its spelling."""
+    if name in SERIES:
+        return dict(SERIES[name])
+    colour, marker, line = _LOOKS[sum(name.encode()) % len(_LOOKS)]
+    return {"color": colour, "marker": marker, "linestyle": line}
+
+
+def axis_labels(axes: Axes, x: str, y: str, *, better: str | None = None) -> None:
+    """Name both axes with units, and say which way is better.
+
+    Args:
+        axes: the panel.
+        x: name and unit, such as ``workers`` or ``time (s)``.
+        y: name and unit.
+        better: ``higher`` or ``lower``, or None where neither is.
+
+    Raises:
+        ValueError: better is another word.
+    """
+    if better not in (None, "higher", "lower"):
+        raise ValueError(f"better must be 'higher', 'lower' or None, got {better!r}")
+    axes.set_xlabel(x)
+    axes.set_ylabel(y if better is None else f"{y}, {better} is better")
+
+
+def save(figure: Figure, stem: Path) -> list[Path]:
+    """Write a figure as PNG and PDF, without dates, so equal figures are equal files.
+
+    Args:
+        figure: what to write.
+        stem: path without suffix; its folder exists.
+
+    Returns:
+        The paths written.
+    """
+    paths = [stem.with_suffix(".png"), stem.with_suffix(".pdf")]
+    with mpl.rc_context(RC):
+        figure.savefig(paths[0], dpi=DPI, metadata={"Software": None})
+        figure.savefig(paths[1], metadata={"CreationDate": None})
+    return paths
