@@ -1,7 +1,154 @@
+// Sessions, views and typed pieces. Every call that can block releases the interpreter's lock.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
 #include "bindings.h"
+#include "kf/error.h"
+#include "kf/inproc.h"
+#include "kf/session.h"
+#include "kf/transport.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
 
 namespace kf::bindings {
 
-void bind_session(nanobind::module_&) {}
+namespace {
+
+// Hidden from other threads' view of it: a hub is only ever handed back to open_inproc_session.
+struct Hub {
+  std::shared_ptr<InprocHub> value;
+};
+
+Clock::time_point deadline_after(double timeout_s) {
+  // beyond a century the sum would overflow the clock
+  const double bounded = std::isfinite(timeout_s) ? std::min(timeout_s, 3.0e9) : 3.0e9;
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                            std::chrono::duration<double>(std::max(bounded, 0.0)));
+}
+
+// Lets Ctrl-C and other Python signal handlers run while a call blocks, and carries the
+// exception one of them raised across the core.
+class SignalCheck {
+ public:
+  bool operator()() {
+    const nb::gil_scoped_acquire gil;
+    if (PyErr_CheckSignals() == 0) return false;
+    raised_.emplace();  // fetches the pending exception
+    return true;
+  }
+  void rethrow() {
+    if (!raised_) return;
+    const nb::gil_scoped_acquire gil;
+    nb::python_error error = std::move(*raised_);
+    raised_.reset();
+    throw error;
+  }
+
+ private:
+  std::optional<nb::python_error> raised_;
+};
+
+void run_blocking(Session& session, const std::string& collective, std::vector<Piece> pieces,
+                  int root, const std::string& name, double timeout_s) {
+  SignalCheck signals;
+  try {
+    session.run(collective_from_string(collective), std::move(pieces), root, name,
+                deadline_after(timeout_s), [&] { return signals(); });
+  } catch (const Error&) {
+    signals.rethrow();
+    throw;
+  }
+}
+
+void bind_values(nb::module_& m) {
+  nb::enum_<DType>(m, "DType")
+      .value("float32", DType::f32)
+      .value("float64", DType::f64)
+      .value("float16", DType::f16)
+      .value("bfloat16", DType::bf16)
+      .value("int8", DType::i8)
+      .value("uint8", DType::u8)
+      .value("int16", DType::i16)
+      .value("int32", DType::i32)
+      .value("int64", DType::i64)
+      .value("bool", DType::boolean)
+      .value("complex64", DType::c64)
+      .value("complex128", DType::c128);
+  nb::enum_<ReduceOp>(m, "ReduceOp")
+      .value("sum", ReduceOp::sum)
+      .value("prod", ReduceOp::prod)
+      .value("min", ReduceOp::min)
+      .value("max", ReduceOp::max)
+      .value("avg", ReduceOp::avg);
+  nb::class_<Piece>(m, "Piece", "Elements at an address; the caller keeps the memory alive.")
+      .def(
+          "__init__",
+          [](Piece* self, std::uintptr_t address, std::int64_t count, DType dtype,
+             ReduceOp op) {
+            new (self) Piece{reinterpret_cast<void*>(address), count, dtype, op};
+          },
+          "address"_a, "count"_a, "dtype"_a, "op"_a)
+      .def_ro("count", &Piece::count)
+      .def_ro("dtype", &Piece::dtype)
+      .def_ro("op", &Piece::op);
+  nb::class_<View>(m, "View")
+      .def(
+          "__init__",
+          [](View* self, std::int64_t version, std::vector<std::string> members) {
+            new (self) View{version, std::move(members)};
+          },
+          "version"_a, "members"_a)
+      .def_ro("version", &View::version)
+      .def_ro("members", &View::members);
+  nb::class_<PeerStats>(m, "PeerStats")
+      .def_ro("messages_sent", &PeerStats::messages_sent)
+      .def_ro("bytes_sent", &PeerStats::bytes_sent)
+      .def_ro("messages_received", &PeerStats::messages_received)
+      .def_ro("bytes_received", &PeerStats::bytes_received);
+  nb::class_<SessionStats>(m, "SessionStats")
+      .def_ro("operations", &SessionStats::operations)
+      .def_ro("control_messages", &SessionStats::control_messages)
+      .def_ro("peers", &SessionStats::peers);
+}
+
+}  // namespace
+
+void bind_session(nb::module_& m) {
+  bind_values(m);
+  nb::class_<Hub>(m, "InprocHub")
+      .def(
+          "__init__",
+          [](Hub* self, int world_size) { new (self) Hub{make_inproc_hub(world_size)}; },
+          "world_size"_a);
+  nb::class_<Session>(m, "Session")
+      .def("run", &run_blocking, "collective"_a, "pieces"_a, "root"_a, "name"_a, "timeout_s"_a,
+           nb::call_guard<nb::gil_scoped_release>())
+      .def("set_schedule", &Session::set_schedule, "spec"_a,
+           nb::call_guard<nb::gil_scoped_release>())
+      .def("close", &Session::close, nb::call_guard<nb::gil_scoped_release>())
+      .def("stats", &Session::stats, nb::call_guard<nb::gil_scoped_release>())
+      .def_prop_ro("rank", &Session::rank)
+      .def_prop_ro("schedule", &Session::schedule);
+  m.def(
+      "open_inproc_session",
+      [](const Hub& hub, const View& view, int rank, const std::string& schedule,
+         std::int64_t segment_bytes) {
+        SessionOptions options;
+        options.schedule = schedule;
+        options.segment_bytes = segment_bytes;
+        return std::make_unique<Session>(view, rank, make_inproc_transport(hub.value, rank),
+                                         options);
+      },
+      "hub"_a, "view"_a, "rank"_a, "schedule"_a, "segment_bytes"_a);
+}
 
 }  // namespace kf::bindings

@@ -1,0 +1,129 @@
+// One collective under way on one rank: which messages have been sent, which have been applied,
+// and which may go next. No I/O: the Executor moves the bytes it names.
+//
+// Terms: message: one cell of one local transfer; ready: all its predecessors in that cell are
+//        done; early: arrived before it was ready, and held in a buffer of its own.
+// Threads: used under the owner's lock only.
+// Ownership: the caller's memory (Layout) must outlive the operation.
+//
+// Messages form a graph: a message waits for the messages of its transfer's predecessors (Plan)
+// in the same cell. Cells are independent of each other; that is what pipelines a large buffer
+// through many rounds.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "executor/layout.h"
+#include "executor/plan.h"
+#include "kf/transport.h"
+
+namespace kf {
+
+struct OperationSpec {
+  OpKey key;
+  std::uint64_t fingerprint = 0;
+  std::function<std::string()> describe;  // the fingerprint in words, made only when needed
+  std::shared_ptr<const Plan> plan;
+  std::vector<Piece> pieces;
+  std::int64_t eager_bytes = 0;  // largest payload sent to a rank that has not started yet
+  std::int64_t cell_bytes = 0;   // pitch of the grid, a multiple of 16
+};
+
+class Operation {
+ public:
+  using MessageId = std::uint64_t;
+  static constexpr MessageId kNone = ~MessageId{0};
+  static constexpr MessageId kMaxMessages = MessageId{1} << 28;  // of one operation
+
+  // What this operation has to do with one other rank.
+  struct Edge {
+    std::int64_t send_bytes = 0;
+    std::int64_t sends_left = 0;
+    std::int64_t receive_bytes = 0;
+    std::int64_t receives_left = 0;
+    bool started = false;           // the peer is known to have started this operation
+    bool gated = false;             // send nothing before it has
+    bool await_start = false;       // the operation is not complete before it has
+    bool announce = false;          // the peer waits for our start frame
+    std::vector<MessageId> parked;  // ready to be sent, once the peer has started
+  };
+
+  explicit Operation(OperationSpec spec);
+
+  const OperationSpec& spec() const noexcept { return spec_; }
+  const Layout& layout() const noexcept { return layout_; }
+  std::vector<Edge>& edges() noexcept { return edges_; }
+  const std::vector<Edge>& edges() const noexcept { return edges_; }
+  bool done() const noexcept { return messages_left_ == 0 && starts_left_ == 0; }
+  bool needs(int peer) const noexcept;
+  std::vector<int> waits_for() const;  // ranks with something still to come from them
+
+  // Messages that have become ready and were not taken yet; kNone when there is none.
+  MessageId take_ready();
+  void complete(MessageId message);  // sent, or applied
+  void peer_started(int peer);
+
+  // kNone when this rank expects no such message.
+  MessageId find(int peer, std::uint32_t transfer, std::uint32_t cell) const noexcept;
+  const LocalTransfer& transfer(MessageId message) const noexcept;
+  ByteRange range(MessageId message) const noexcept;
+  std::uint32_t cell(MessageId message) const noexcept;
+  bool ready(MessageId message) const noexcept { return waiting_[message] == 0; }
+  // Marks the arrival of a message; false when it has arrived before.
+  bool arrive(MessageId message) noexcept;
+  void received(MessageId message) noexcept;  // its whole payload is here, applied or held
+
+  // Early messages: memory for the payload, valid until it is taken; then its bytes.
+  std::span<std::byte> hold(MessageId message, std::size_t bytes);
+  bool holding(MessageId message) const { return early_.contains(message); }
+  void fill(MessageId message) { arrived_[message] = kHeld; }  // the payload is complete
+  bool filled(MessageId message) const noexcept { return arrived_[message] == kHeld; }
+  void apply_held(MessageId message);
+
+  // Combines a prefix of `bytes`, the payload of `message` from byte `skip` on, into the
+  // buffer; returns how many bytes were taken: all but an incomplete last element.
+  std::size_t apply(MessageId message, std::int64_t skip, std::span<const std::byte> bytes);
+
+  void finish();   // once done: what is left of averaging
+  void restore();  // puts the caller's memory back as it was, where a copy was kept
+
+ private:
+  static constexpr std::uint8_t kArrived = 1;
+  static constexpr std::uint8_t kHeld = 2;
+  static constexpr std::uint8_t kTaken = 3;
+
+  struct Cells {  // the messages of one local transfer
+    ByteRange range;
+    std::uint32_t first_cell = 0;
+    std::uint32_t count = 0;
+    MessageId base = 0;
+  };
+
+  void cut();
+  void count_predecessors();
+  void open_edges();
+  void keep_copy();
+  template <class Fn>
+  void for_successors(MessageId message, Fn&& fn);
+
+  OperationSpec spec_;
+  Layout layout_;
+  std::vector<Cells> cells_;                // by local transfer
+  std::vector<std::uint32_t> transfer_of_;  // by message
+  std::vector<std::uint32_t> waiting_;      // by message: predecessors not done
+  std::vector<std::uint8_t> arrived_;       // by message: 0 or one of the above
+  std::vector<Edge> edges_;                 // by rank
+  std::deque<MessageId> ready_;
+  std::unordered_map<MessageId, std::vector<std::byte>> early_;
+  std::vector<std::byte> copy_;
+  std::int64_t messages_left_ = 0;
+  std::int64_t starts_left_ = 0;
+};
+
+}  // namespace kf

@@ -1,0 +1,121 @@
+#include "executor/plan.h"
+
+#include <algorithm>
+#include <string>
+
+#include "kf/error.h"
+
+namespace kf {
+
+namespace {
+
+bool overlap(const LocalTransfer& a, const LocalTransfer& b) {
+  return a.chunk_begin < b.chunk_begin + b.chunk_count &&
+         b.chunk_begin < a.chunk_begin + a.chunk_count;
+}
+
+// How many contributions each chunk of each rank holds while the schedule runs.
+class Contributions {
+ public:
+  explicit Contributions(const Schedule& schedule)
+      : chunks_(static_cast<std::size_t>(schedule.chunk_count)),
+        held_(static_cast<std::size_t>(schedule.world_size) * chunks_, 1) {}
+
+  // Runs one round and calls complete(index in round, chunks that became complete) for reduces.
+  template <class Fn>
+  void run(const Round& round, int world_size, Fn&& complete) {
+    std::vector<std::vector<int>> read;  // senders' counts as they were when the round began
+    for (const Transfer& t : round) {
+      const auto first = held_.begin() + static_cast<std::ptrdiff_t>(at(t.src, t.chunk_begin));
+      read.emplace_back(first, first + t.chunk_count);
+    }
+    for (std::size_t i = 0; i < round.size(); ++i) {
+      const Transfer& t = round[i];
+      int full = 0;
+      for (int c = 0; c < t.chunk_count; ++c) {
+        int& count = held_[at(t.dst, t.chunk_begin + c)];
+        const int arriving = read[i][static_cast<std::size_t>(c)];
+        count = t.combine == Combine::reduce ? count + arriving : arriving;
+        if (t.combine == Combine::reduce && count == world_size) ++full;
+      }
+      complete(i, full);
+    }
+  }
+
+ private:
+  std::size_t at(int rank, int chunk) const {
+    return static_cast<std::size_t>(rank) * chunks_ + static_cast<std::size_t>(chunk);
+  }
+  std::size_t chunks_;
+  std::vector<int> held_;
+};
+
+struct Builder {
+  Plan& plan;
+  std::vector<int> round_of = {};  // of each local transfer, within its channel
+
+  // A round stands in the plan with its sends first: they read the state before the round.
+  void add_channel(const Channel& channel, Contributions& held, std::uint32_t& next_id) {
+    const std::size_t first = plan.transfers.size();
+    int round_index = 0;
+    for (const Round& round : channel.rounds) {
+      const std::uint32_t base = next_id;
+      held.run(round, plan.schedule.world_size, [&](std::size_t i, int full) {
+        const Transfer& t = round[i];
+        if (t.src != plan.rank && t.dst != plan.rank) return;
+        const bool is_send = t.src == plan.rank;
+        if (!is_send && full > 0 && full < t.chunk_count) plan.divide_at_end = true;
+        plan.transfers.push_back({base + static_cast<std::uint32_t>(i),
+                                  is_send ? t.dst : t.src,
+                                  is_send,
+                                  t.combine,
+                                  t.chunk_begin,
+                                  t.chunk_count,
+                                  !is_send && full == t.chunk_count,
+                                  {}});
+        round_of.push_back(round_index);
+      });
+      next_id += static_cast<std::uint32_t>(round.size());
+      ++round_index;
+    }
+    link(first);
+  }
+
+  bool must_wait(std::size_t later, std::size_t earlier) const {
+    const LocalTransfer& a = plan.transfers[earlier];
+    const LocalTransfer& b = plan.transfers[later];
+    if (!overlap(a, b)) return false;
+    if (b.is_send) return !a.is_send && round_of[earlier] < round_of[later];
+    return a.is_send ? round_of[earlier] <= round_of[later] : earlier < later;
+  }
+
+  void link(std::size_t first) {
+    for (std::size_t i = first; i < plan.transfers.size(); ++i) {
+      for (std::size_t j = first; j < plan.transfers.size(); ++j) {
+        if (i != j && must_wait(j, i)) {
+          plan.transfers[i].successors.push_back(static_cast<std::uint32_t>(j));
+        }
+      }
+    }
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<const Plan> make_plan(Schedule schedule, int rank) {
+  if (rank < 0 || rank >= schedule.world_size) {
+    throw Error(ErrorCode::usage, "rank must be in [0, " + std::to_string(schedule.world_size) +
+                                      "), got " + std::to_string(rank));
+  }
+  auto plan = std::make_shared<Plan>();
+  plan->schedule = std::move(schedule);
+  plan->rank = rank;
+  Contributions held(plan->schedule);
+  Builder builder{*plan};
+  std::uint32_t next_id = 0;
+  for (const Channel& channel : plan->schedule.channels)
+    builder.add_channel(channel, held, next_id);
+  return plan;
+}
+
+}  // namespace kf

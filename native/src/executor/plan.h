@@ -1,0 +1,43 @@
+// One rank's share of a schedule: its transfers and what each must wait for. Independent of the
+// buffer's size, so it is made once and used for every operation with that schedule.
+//
+// Terms: local transfer: a transfer this rank sends or receives;
+//        predecessor: an earlier local transfer that touches the same chunks in a way that
+//        matters: a send waits for the receives of earlier rounds (it reads what they wrote); a
+//        receive waits for the sends of its own and earlier rounds (it overwrites what they
+//        read) and for the receives that stand before it (reductions are applied in schedule
+//        order, so results are the same bits from run to run).
+// Threads: immutable after it is built; share it freely.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "kf/schedule.h"
+
+namespace kf {
+
+struct LocalTransfer {
+  std::uint32_t id;  // place in the schedule: channel by channel, round by round
+  int peer;
+  bool is_send;
+  Combine combine;
+  int chunk_begin;
+  int chunk_count;
+  bool completes;  // a reducing receive after which these chunks hold all contributions
+  std::vector<std::uint32_t> successors;  // indices into Plan::transfers
+};
+
+struct Plan {
+  Schedule schedule;
+  int rank = 0;
+  std::vector<LocalTransfer> transfers;  // ascending id
+  // True: some receive completes only a part of its chunks, so averages are divided at the end.
+  bool divide_at_end = false;
+};
+
+// Throws Error{usage} if `rank` is outside the schedule's world.
+std::shared_ptr<const Plan> make_plan(Schedule schedule, int rank);
+
+}  // namespace kf

@@ -1,0 +1,17 @@
+// Which schedule an operation runs: the session's own where it offers the collective, else a
+// stand-in; `auto` by the size of the buffer. Pure, so every rank selects the same.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "kf/schedule.h"
+
+namespace kf {
+
+// Spec of the schedule for one operation. Throws Error{usage} for an unknown name.
+std::string select_schedule(std::string_view session_spec, Collective collective,
+                            std::int64_t buffer_bytes);
+
+}  // namespace kf
