@@ -1,0 +1,280 @@
+#include "replay/program.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "kf/error.h"
+
+namespace kf::replay {
+namespace {
+
+[[noreturn]] void refuse(const std::string& text) {
+  throw Error(ErrorCode::usage, text);
+}
+
+void check_rate(double value, const char* name) {
+  if (!(value > 0.0)) refuse(std::string(name) + " must be > 0, got " + std::to_string(value));
+}
+
+void check_time(double value, const char* name) {
+  if (!(value >= 0.0) || std::isinf(value)) {
+    refuse(std::string(name) + " must be finite and >= 0, got " + std::to_string(value));
+  }
+}
+
+void check_host(int host, std::size_t hosts, const char* name) {
+  if (host < 0 || static_cast<std::size_t>(host) >= hosts) {
+    refuse(std::string(name) + " must be in [0, " + std::to_string(hosts) + "), got " +
+           std::to_string(host));
+  }
+}
+
+void check(const Schedule& schedule, const Fabric& net, std::int64_t buffer_bytes,
+           const ReplayOptions& options) {
+  const std::size_t hosts = net.egress_bytes_per_s.size();
+  if (net.host_of_rank.size() != static_cast<std::size_t>(schedule.world_size)) {
+    refuse("host_of_rank must have world_size = " + std::to_string(schedule.world_size) +
+           " entries, got " + std::to_string(net.host_of_rank.size()));
+  }
+  if (net.ingress_bytes_per_s.size() != hosts) {
+    refuse("egress and ingress rates must be as many, got " + std::to_string(hosts) + " and " +
+           std::to_string(net.ingress_bytes_per_s.size()));
+  }
+  for (const int host : net.host_of_rank) check_host(host, hosts, "host_of_rank");
+  for (const double rate : net.egress_bytes_per_s) check_rate(rate, "egress_bytes_per_s");
+  for (const double rate : net.ingress_bytes_per_s) check_rate(rate, "ingress_bytes_per_s");
+  check_rate(net.reduce_bytes_per_s, "reduce_bytes_per_s");
+  check_rate(net.local_bytes_per_s, "local_bytes_per_s");
+  check_rate(net.rack_bytes_per_s, "rack_bytes_per_s");
+  check_time(net.latency_s, "latency_s");
+  check_time(net.message_s, "message_s");
+  check_time(net.local_latency_s, "local_latency_s");
+  if (!net.rack_of_host.empty() && net.rack_of_host.size() != hosts) {
+    refuse("rack_of_host must be empty or have " + std::to_string(hosts) + " entries, got " +
+           std::to_string(net.rack_of_host.size()));
+  }
+  for (const int rack : net.rack_of_host) {
+    if (rack < 0) refuse("rack_of_host must be >= 0, got " + std::to_string(rack));
+  }
+  for (const BackgroundFlows& flows : net.background) {
+    if (flows.count < 1)
+      refuse("background count must be >= 1, got " + std::to_string(flows.count));
+    if (flows.src_host != -1) check_host(flows.src_host, hosts, "background src_host");
+    if (flows.dst_host != -1) check_host(flows.dst_host, hosts, "background dst_host");
+  }
+  if (buffer_bytes < 0)
+    refuse("buffer_bytes must be >= 0, got " + std::to_string(buffer_bytes));
+  if (options.segment_bytes < 0) {
+    refuse("segment_bytes must be >= 0, got " + std::to_string(options.segment_bytes));
+  }
+  if (options.unit_bytes < 1) {
+    refuse("unit_bytes must be >= 1, got " + std::to_string(options.unit_bytes));
+  }
+}
+
+// Bytes of a run of chunks: whole units are shared out, the tail that fills no unit goes with
+// the last chunk.
+std::int64_t run_bytes(const Transfer& transfer, int chunk_count, std::int64_t buffer_bytes,
+                       std::int64_t unit_bytes) {
+  const std::int64_t units = buffer_bytes / unit_bytes;
+  const ChunkRange first = chunk_range(units, chunk_count, transfer.chunk_begin);
+  const int last_chunk = transfer.chunk_begin + transfer.chunk_count - 1;
+  const ChunkRange last = chunk_range(units, chunk_count, last_chunk);
+  std::int64_t bytes = (last.begin + last.count - first.begin) * unit_bytes;
+  if (last_chunk == chunk_count - 1) bytes += buffer_bytes % unit_bytes;
+  return bytes;
+}
+
+struct Ports {
+  int hosts;
+  int world_size;
+  int egress(const Fabric& net, int src, bool local) const {
+    return local ? 2 * hosts + src : net.host_of_rank[static_cast<std::size_t>(src)];
+  }
+  int ingress(const Fabric& net, int dst, bool local) const {
+    return local ? 2 * hosts + world_size + dst
+                 : hosts + net.host_of_rank[static_cast<std::size_t>(dst)];
+  }
+};
+
+void check_transfer(const Transfer& t, const Schedule& schedule) {
+  const auto bad_rank = [&](int rank) { return rank < 0 || rank >= schedule.world_size; };
+  if (bad_rank(t.src) || bad_rank(t.dst) || t.src == t.dst || t.chunk_count < 1 ||
+      t.chunk_begin < 0 || t.chunk_begin > schedule.chunk_count - t.chunk_count) {
+    refuse("schedule " + schedule.name + " has a malformed transfer " + std::to_string(t.src) +
+           " -> " + std::to_string(t.dst) + "; validate() says what is wrong");
+  }
+}
+
+// Messages of one channel, and the slots of its ranks.
+class ChannelWriter {
+ public:
+  ChannelWriter(Program& program, const Schedule& schedule, std::int64_t buffer_bytes,
+                std::int64_t unit_bytes)
+      : program_(program),
+        schedule_(schedule),
+        buffer_bytes_(buffer_bytes),
+        unit_bytes_(unit_bytes),
+        ports_{static_cast<int>(program.fabric.egress_bytes_per_s.size()), schedule.world_size},
+        last_slot_(static_cast<std::size_t>(schedule.world_size), -1),
+        slot_in_round_(static_cast<std::size_t>(schedule.world_size), -1) {}
+
+  void write(int channel) {
+    std::fill(last_slot_.begin(), last_slot_.end(), -1);
+    std::int64_t largest = 0;
+    for (const Round& round : schedule_.channels[static_cast<std::size_t>(channel)].rounds) {
+      std::fill(slot_in_round_.begin(), slot_in_round_.end(), -1);
+      const auto first = program_.messages.size();
+      program_.round_begin.push_back(static_cast<int>(first));
+      for (const Transfer& transfer : round) {
+        check_transfer(transfer, schedule_);
+        largest = std::max(largest, write_message(transfer, channel));
+      }
+      write_sends(first);
+      write_loads(first);
+    }
+    const std::int64_t segment = program_.segment_bytes;
+    const std::int64_t count = segment == 0 ? 1 : (largest + segment - 1) / segment;
+    program_.segments.push_back(static_cast<int>(std::max<std::int64_t>(1, count)));
+  }
+
+ private:
+  std::int64_t write_message(const Transfer& t, int channel) {
+    const Fabric& net = program_.fabric;
+    const bool local = net.host_of_rank[static_cast<std::size_t>(t.src)] ==
+                       net.host_of_rank[static_cast<std::size_t>(t.dst)];
+    const int dst_slot = slot(t.dst, channel);
+    ++program_.slots[static_cast<std::size_t>(dst_slot)].receives;
+    slot(t.src, channel);
+    const auto [found, is_new] =
+        connection_.try_emplace(std::pair(t.src, t.dst), program_.connections);
+    if (is_new) ++program_.connections;
+    const std::int64_t bytes = run_bytes(t, schedule_.chunk_count, buffer_bytes_, unit_bytes_);
+    program_.messages.push_back({t.src, t.dst, ports_.egress(net, t.src, local),
+                                 ports_.ingress(net, t.dst, local), found->second, dst_slot,
+                                 bytes, local ? net.local_latency_s : net.latency_s, 0.0, 0.0,
+                                 0.0, t.combine == Combine::reduce, local});
+    return bytes;
+  }
+
+  int slot(int rank, int channel) {
+    int& here = slot_in_round_[static_cast<std::size_t>(rank)];
+    if (here >= 0) return here;
+    here = static_cast<int>(program_.slots.size());
+    program_.slots.push_back({rank, channel, -1, 0, 0, 0});
+    int& last = last_slot_[static_cast<std::size_t>(rank)];
+    if (last < 0) {
+      program_.first_slot[static_cast<std::size_t>(channel * schedule_.world_size + rank)] =
+          here;
+    } else {
+      program_.slots[static_cast<std::size_t>(last)].next = here;
+    }
+    last = here;
+    return here;
+  }
+
+  // Groups this round's messages by sender, in the order they stand in.
+  void write_sends(std::size_t first) {
+    std::vector<int> round;
+    for (std::size_t i = first; i < program_.messages.size(); ++i)
+      round.push_back(static_cast<int>(i));
+    const auto sender = [this](int i) {
+      return program_.messages[static_cast<std::size_t>(i)].src;
+    };
+    std::stable_sort(round.begin(), round.end(),
+                     [&](int a, int b) { return sender(a) < sender(b); });
+    for (std::size_t i = 0; i < round.size();) {
+      const int rank = sender(round[i]);
+      Slot& here =
+          program_
+              .slots[static_cast<std::size_t>(slot_in_round_[static_cast<std::size_t>(rank)])];
+      here.sends_begin = static_cast<int>(program_.sends.size());
+      while (i < round.size() && sender(round[i]) == rank) program_.sends.push_back(round[i++]);
+      here.sends_end = static_cast<int>(program_.sends.size());
+    }
+  }
+
+  // What each port carries and each rank reduces in this round, in seconds.
+  void write_loads(std::size_t first) {
+    const Fabric& net = program_.fabric;
+    const auto of_round = std::span(program_.messages).subspan(first);
+    std::map<int, double> busy_s;     // by port
+    std::map<int, double> reduced_s;  // by rank
+    for (const Message& m : of_round) {
+      const auto bytes = static_cast<double>(m.bytes);
+      busy_s[m.egress] +=
+          bytes / program_.port_rate[static_cast<std::size_t>(m.egress)] + net.message_s;
+      busy_s[m.ingress] += bytes / program_.port_rate[static_cast<std::size_t>(m.ingress)];
+      if (m.reduce) reduced_s[m.dst] += bytes / net.reduce_bytes_per_s;
+    }
+    for (Message& m : of_round) {
+      m.out_s = busy_s[m.egress];
+      m.in_s = busy_s[m.ingress];
+      std::swap(m.reduce_s, reduced_s[m.dst]);
+    }
+  }
+
+  Program& program_;
+  const Schedule& schedule_;
+  std::int64_t buffer_bytes_;
+  std::int64_t unit_bytes_;
+  Ports ports_;
+  std::vector<int> last_slot_;
+  std::vector<int> slot_in_round_;
+  std::map<std::pair<int, int>, int> connection_;
+};
+
+}  // namespace
+
+Program make_program(const Schedule& schedule, const Fabric& fabric, std::int64_t buffer_bytes,
+                     const ReplayOptions& options) {
+  check(schedule, fabric, buffer_bytes, options);
+  Program program;
+  program.world_size = schedule.world_size;
+  program.channels = static_cast<int>(schedule.channels.size());
+  program.segment_bytes = options.segment_bytes;
+  program.fabric = fabric;
+  program.first_slot.assign(
+      schedule.channels.size() * static_cast<std::size_t>(schedule.world_size), -1);
+  program.port_rate = fabric.egress_bytes_per_s;
+  program.port_rate.insert(program.port_rate.end(), fabric.ingress_bytes_per_s.begin(),
+                           fabric.ingress_bytes_per_s.end());
+  program.port_rate.insert(program.port_rate.end(),
+                           2 * static_cast<std::size_t>(schedule.world_size),
+                           fabric.local_bytes_per_s);
+  ChannelWriter writer(program, schedule, buffer_bytes, options.unit_bytes);
+  for (int channel = 0; channel < program.channels; ++channel) writer.write(channel);
+  program.round_begin.push_back(static_cast<int>(program.messages.size()));
+  return program;
+}
+
+Progress::Progress(const Program& program) : program_(program) {
+  std::int64_t cells = 0;
+  base_.reserve(program.slots.size());
+  for (const Slot& slot : program.slots) {
+    base_.push_back(cells);
+    const int count = segments(slot.channel);
+    cells += count;
+    waiting_.insert(waiting_.end(), static_cast<std::size_t>(count), slot.receives);
+  }
+  open_.assign(static_cast<std::size_t>(cells), 0);
+}
+
+void Progress::check_done() const {
+  for (std::size_t slot = 0; slot < program_.slots.size(); ++slot) {
+    const Slot& s = program_.slots[slot];
+    for (int segment = 0; segment < segments(s.channel); ++segment) {
+      const int waiting = waiting_[cell_of(segment, static_cast<int>(slot))];
+      if (waiting == 0) continue;
+      throw Error(ErrorCode::internal, "replay stopped while rank " + std::to_string(s.rank) +
+                                           " waits for " + std::to_string(waiting) +
+                                           " messages of channel " + std::to_string(s.channel));
+    }
+  }
+}
+
+}  // namespace kf::replay
