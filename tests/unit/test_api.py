@@ -75,7 +75,8 @@ def test_the_committed_stub_is_what_the_native_module_says(tmp_path: Path) -> No
 
 def test_importing_the_packages_loads_no_heavy_library() -> None:
     code = (
-        "import sys, kfcore; heavy = {'torch', 'matplotlib', 'simpy', 'sklearn', 'pandas', 'scipy'};"
+        "import sys, kfcore;"
+        "heavy = {'torch', 'matplotlib', 'simpy', 'sklearn', 'pandas', 'scipy'};"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run(
