@@ -33,9 +33,7 @@ def test_every_source_folder_has_a_rule() -> None:
 @pytest.mark.parametrize("folder", sorted(ALLOWED))
 def test_private_headers_are_included_downwards_only(folder: str) -> None:
     for path in sources(NATIVE / "src" / folder):
-        includes = INCLUDE.findall(path.read_text())
-        assert includes, f"{path.relative_to(ROOT)} includes nothing of ours"
-        for include in includes:
+        for include in INCLUDE.findall(path.read_text()):
             if include.startswith("kf/"):
                 continue
             # Private headers are named from native/src ("executor/combine.h") or lie beside.
