@@ -1,7 +1,74 @@
-"""KungFu Lab: adaptive distributed training."""
+"""KungFu Lab: adaptive distributed training.
+
+Names are loaded when they are first used, so that commands which need no arrays start fast.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from kfcore import errors
-from kfcore.session import Session, SessionStats, inproc_world
-from kfcore.view import View
 
-__all__ = ["Session", "SessionStats", "View", "errors", "inproc_world"]
+if TYPE_CHECKING:
+    from kfcore import monitors
+    from kfcore.job import Job
+    from kfcore.policy import (
+        LocalStep,
+        Max,
+        Mean,
+        Min,
+        Observation,
+        Policy,
+        Resize,
+        SetHyper,
+        SetLearningRate,
+        SetLocalBatch,
+        SetSchedule,
+        Stop,
+        Sum,
+    )
+    from kfcore.session import Session, SessionStats, inproc_world
+    from kfcore.view import View
+
+__all__ = [
+    "Job",
+    "LocalStep",
+    "Max",
+    "Mean",
+    "Min",
+    "Observation",
+    "Policy",
+    "Resize",
+    "Session",
+    "SessionStats",
+    "SetHyper",
+    "SetLearningRate",
+    "SetLocalBatch",
+    "SetSchedule",
+    "Stop",
+    "Sum",
+    "View",
+    "errors",
+    "inproc_world",
+    "monitors",
+]
+
+# Where a name lives, unless it is one of kfcore.policy's.
+_PLACES = {
+    "Job": "kfcore.job",
+    "Session": "kfcore.session",
+    "SessionStats": "kfcore.session",
+    "View": "kfcore.view",
+    "inproc_world": "kfcore.session",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'kfcore' has no attribute {name!r}")
+    if name == "monitors":
+        return import_module("kfcore.monitors")
+    return getattr(import_module(_PLACES.get(name, "kfcore.policy")), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,375 @@
+"""A training job on real processes: a `Controller` driven over a `Session`.
+
+The loop stays the user's; a `Job` carries what may change while it runs.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kfcore import _native
+from kfcore.config import Config
+from kfcore.controller import Controller, LocalStep, StepOutcome
+from kfcore.errors import UsageError
+from kfcore.events import EventLog
+from kfcore.gradients import finite_norm, float_view, scale
+from kfcore.monitors import Metrics, Monitor
+from kfcore.policy.base import Policy
+from kfcore.policy.load import load_policy
+from kfcore.task import Task
+
+__all__ = ["Job", "JobSession"]
+
+
+class JobSession(Protocol):
+    """The part of `kfcore.Session` that a job needs."""
+
+    @property
+    def rank(self) -> int:
+        """This worker."""
+        ...
+
+    @property
+    def world_size(self) -> int:
+        """All workers."""
+        ...
+
+    @property
+    def schedule(self) -> str:
+        """Spec of the all-reduce schedule in force."""
+        ...
+
+    def grouped_all_reduce(self, arrays: Sequence[Any], op: Sequence[str]) -> Any:
+        """All-reduce several arrays in place as one operation, each with its own op."""
+        ...
+
+    def set_schedule(self, spec: str) -> None:
+        """Use another schedule; called at the same point on every rank."""
+        ...
+
+
+class _Alone:
+    """A world of one, without sockets or store: every reduction is the identity."""
+
+    rank = 0
+    world_size = 1
+
+    def __init__(self) -> None:
+        self.schedule = "ring"
+
+    def grouped_all_reduce(self, arrays: Sequence[Any], op: Sequence[str]) -> None:
+        """Leave the only contribution as it is."""
+
+    def set_schedule(self, spec: str) -> None:
+        """Remember it, for whoever asks."""
+        self.schedule = spec
+
+
+class Job:
+    """Training with a batch size, learning rate and schedule that policies may change.
+
+    A context manager; leaving it ends training and closes the log.
+
+    Args:
+        session: Open session; None: a single process on its own.
+        local_batch: Samples a rank and step at the start, >= 1.
+        learning_rate: At the start, >= 0.
+        policies: Deciders; those of the configuration (``kf run --policy``) are added.
+        hyper: Other numbers that policies may change, by name.
+        monitors: Monitors wanted beside those of the policies.
+        log: File for rank 0's events, one JSON object a line; None: ``events.jsonl`` in the
+            configuration's log folder, if it has one.
+        record: Also log what policies saw, for ``kf policy replay``.
+        config: This process's configuration; None: from the environment.
+        clock: Monotonic seconds.
+
+    Raises:
+        UsageError: a value out of range, a policy that cannot be loaded, a name used twice.
+    """
+
+    def __init__(
+        self,
+        session: JobSession | None = None,
+        *,
+        local_batch: int,
+        learning_rate: float,
+        policies: Sequence[Policy] = (),
+        hyper: Mapping[str, float] | None = None,
+        monitors: Sequence[Monitor] = (),
+        log: str | Path | None = None,
+        record: bool = False,
+        config: Config | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        config = Config.from_env() if config is None else config
+        self._session = _Alone() if session is None else session
+        if log is None and config.log_dir is not None:
+            log = Path(config.log_dir) / "events.jsonl"
+        self._log = EventLog(log) if log is not None and self._session.rank == 0 else None
+        self._clock = clock
+        self.controller = Controller(
+            world_size=self._session.world_size,
+            local_batch=local_batch,
+            learning_rate=learning_rate,
+            schedule=self._session.schedule,
+            hyper=hyper,
+            policies=[*policies, *(load_policy(spec) for spec in config.policies)],
+            view_version=_view_version(self._session),
+            rank=self._session.rank,
+            on_event=self._log,
+            monitors=monitors,
+            resizable=False,
+            record=record,
+        )
+        self._begun = False
+        self._ended = False
+        self._handed: int | None = None  # samples of the batch handed out last
+        self._share = 1.0  # this rank's weight in the mean; 1 unless batches are uneven
+        self._step_end_s = 0.0
+        self._times = LocalStep()
+
+    @property
+    def rank(self) -> int:
+        """This worker."""
+        return self._session.rank
+
+    @property
+    def world_size(self) -> int:
+        """All workers."""
+        return self.controller.world_size
+
+    @property
+    def local_batch(self) -> int:
+        """Samples a rank and step, from now on."""
+        return self.controller.local_batch
+
+    @property
+    def global_batch(self) -> int:
+        """Samples of all ranks and step, from now on."""
+        return self.controller.global_batch
+
+    @property
+    def learning_rate(self) -> float:
+        """From now on."""
+        return self.controller.learning_rate
+
+    @property
+    def hyper(self) -> Mapping[str, float]:
+        """Other registered numbers, from now on."""
+        return self.controller.hyper
+
+    @property
+    def schedule(self) -> str:
+        """Spec of the all-reduce schedule, from now on."""
+        return self.controller.schedule
+
+    @property
+    def metrics(self) -> Metrics:
+        """Of the last step; see `Observation.metrics`."""
+        return self.controller.metrics
+
+    @property
+    def steps(self) -> int:
+        """Steps finished."""
+        return self.controller.step
+
+    @property
+    def epoch(self) -> int:
+        """Passes over the data finished."""
+        return self.controller.epoch
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a policy ended training."""
+        return self.controller.stopped
+
+    def batches(
+        self, n_samples: int, *, seed: int = 0, shuffle: bool = True
+    ) -> Iterator[NDArray[np.int64]]:
+        """This rank's batches of one pass over the data; `step` must follow each.
+
+        A batch has `local_batch` samples; where fewer than a global batch are left, ranks share
+        them as evenly as can be, and `step` weighs the ranks so that the mean stays exact. Each
+        sample is used once, except fewer than `world_size` that may remain at the end. The pass
+        ends early when a policy stops the job.
+
+        Args:
+            n_samples: Samples of the data set, >= world_size.
+            seed: Of the order; the same on every rank.
+            shuffle: False: in order of index.
+
+        Yields:
+            [batch] int64 indices in [0, n_samples), other ones on each rank.
+
+        Raises:
+            UsageError: too few samples, or `step` was not called for a batch.
+        """
+        if n_samples < self.world_size:
+            raise UsageError(
+                f"n_samples must be >= world_size {self.world_size}, got {n_samples}"
+            )
+        self._begin()
+        rng = np.random.default_rng([seed, self.epoch])
+        order = rng.permutation(n_samples) if shuffle else np.arange(n_samples)
+        cursor = 0
+        while not self.stopped and n_samples - cursor >= self.world_size:
+            total = min(self.global_batch, n_samples - cursor)
+            begin = cursor + total * self.rank // self.world_size
+            end = cursor + total * (self.rank + 1) // self.world_size
+            cursor += total
+            self._handed = end - begin
+            self._share = self._handed * self.world_size / total
+            yield order[begin:end]
+            if self._handed is not None:
+                raise UsageError("job.step was not called for the batch before this one")
+        if not self.stopped:
+            self.controller.epoch_done()
+
+    def step(self, grads: Sequence[Any], *, loss: float = math.nan) -> StepOutcome:
+        """Average gradients over all ranks in place, measure, agree, install what was agreed.
+
+        Args:
+            grads: Gradients of this rank's mean loss: writable float arrays (NumPy, torch on
+                the CPU, anything with DLPack), the same shapes and types on every rank.
+            loss: This rank's mean loss, for the agreed ``loss`` metric; NaN: not measured.
+
+        Returns:
+            What happened; do not apply the gradients if it says ``skipped``.
+
+        Raises:
+            UsageError: gradients are not float arrays, or a policy asked for what cannot be.
+            ConflictingProposals: ranks or policies proposed different changes; none was made.
+            TransportError: the session failed.
+        """
+        self._begin()
+        views = [float_view(grad) for grad in grads]
+        if self._share != 1.0:
+            scale(grads, self._share)
+        local_sq = finite_norm(views) if self.controller.wants_norms else math.nan
+        times = self._times
+        sums, maxes = self.controller.fill(
+            LocalStep(
+                step_s=times.step_s,
+                compute_s=times.compute_s,
+                comm_s=times.comm_s,
+                comm_bytes=times.comm_bytes,
+                loss=float(loss),
+                grad_sq_norm=local_sq / self._share**2,
+                samples=math.nan if self._handed is None else float(self._handed),
+            )
+        )
+        begin_s = self._clock()
+        self._session.grouped_all_reduce(
+            [*grads, sums, maxes], op=[*["avg"] * len(views), "sum", "max"]
+        )
+        comm_s = self._clock() - begin_s
+        outcome = self.controller.step_done(sums, maxes, grad_sq_norm=finite_norm(views))
+        self._handed, self._share = None, 1.0
+        if outcome.conflict:
+            self._explain_conflict()
+        for change in outcome.installed:
+            if change.what == "schedule":
+                self._session.set_schedule(str(change.new))
+        self._measure(comm_s, sum(view.nbytes for view in views))
+        return outcome
+
+    def train(
+        self,
+        task: Task,
+        *,
+        epochs: int,
+        max_steps: int | None = None,
+        seed: int = 0,
+        on_step: Callable[["Job", float], None] | None = None,
+    ) -> dict[str, float]:
+        """The whole loop for a `Task`.
+
+        Args:
+            task: This rank's copy.
+            epochs: Passes over its data, >= 0.
+            max_steps: Steps after which to end, in the middle of a pass if need be.
+            seed: Of the order of samples.
+            on_step: Called after each step with the job and this rank's loss.
+
+        Returns:
+            What `Task.evaluate` says at the end.
+
+        Raises:
+            KfError: as `step` and `batches`.
+        """
+        for _ in range(epochs):
+            for indices in self.batches(task.n_samples, seed=seed):
+                loss, grads = task.gradients(indices)
+                if not self.step(grads, loss=loss).skipped:
+                    task.apply(self.learning_rate)
+                if on_step is not None:
+                    on_step(self, loss)
+                if max_steps is not None and self.steps >= max_steps:
+                    return task.evaluate()
+            if self.stopped:
+                break
+        return task.evaluate()
+
+    def close(self) -> None:
+        """End training: run ``after_train``, close the log. The session stays open."""
+        if self._ended:
+            return
+        self._ended = True
+        try:
+            if self._begun:
+                self.controller.train_end()
+        finally:
+            if self._log is not None:
+                self._log.close()
+
+    def __enter__(self) -> "Job":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:  # training did not end, it broke off
+            self._begun = False
+        self.close()
+
+    def _begin(self) -> None:
+        if self._ended:
+            raise UsageError("this job was closed; make another")
+        if not self._begun:
+            self._begun = True
+            self._step_end_s = self._clock()
+            self.controller.train_begin()
+
+    def _measure(self, comm_s: float, comm_bytes: int) -> None:
+        now_s = self._clock()
+        step_s = now_s - self._step_end_s
+        self._step_end_s = now_s
+        self._times = LocalStep(
+            step_s=step_s,
+            compute_s=step_s - comm_s,
+            comm_s=comm_s,
+            comm_bytes=float(comm_bytes),
+        )
+
+    def _explain_conflict(self) -> NoReturn:
+        """One exchange of what each rank proposed, and the error that says so everywhere."""
+        width = _native.Engine.TEXT_BYTES
+        rows = np.zeros((self.world_size, width))
+        text = self.controller.proposal_text.encode()[:width]
+        rows[self.rank, : len(text)] = list(text)
+        self._session.grouped_all_reduce([rows], op=["sum"])
+        raw = [row.astype(np.uint8).tobytes().rstrip(b"\0") for row in rows]
+        self.controller.raise_conflict([text.decode("utf-8", "replace") for text in raw])
+
+
+def _view_version(session: object) -> int:
+    return int(getattr(getattr(session, "view", None), "version", 1))
