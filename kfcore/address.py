@@ -1,8 +1,8 @@
 """Which of this host's addresses the other workers are told.
 
-Without a choice by the user it is the address from which this host reaches the job's store, asked of
-the kernel's routing table: never what the host's own name resolves to, which Debian and Ubuntu
-map to a loopback address.
+Without a choice by the user it is the address from which this host reaches the job's store,
+asked of the kernel's routing table: never what the host's own name resolves to, which Debian
+and Ubuntu map to a loopback address.
 """
 
 import fcntl
@@ -62,8 +62,8 @@ def select(choice: str, present: Sequence[Interface]) -> list[Interface]:
     """Pick interfaces as a user names them.
 
     Args:
-        choice: comma-separated; each part an interface's name, the beginning of one, or a CIDR block;
-            ``^`` at the front turns all of it into what must not be used.
+        choice: comma-separated; each part an interface's name, the beginning of one, or a CIDR
+            block; ``^`` at the front turns all of it into what must not be used.
         present: addresses to choose from.
 
     Returns:

@@ -379,3 +379,32 @@ def test_unwritable_log_folder_is_an_error_that_leaves_nothing_running(script, t
 def test_impossible_specs_are_refused(options, message):
     with pytest.raises(UsageError, match=message):
         run("x.py", options.pop("n"), **options)
+
+
+def test_torchrun_starts_the_same_program(script):
+    path = script("pass")
+    Path(path).write_text(
+        textwrap.dedent("""
+        from kfcore.config import Config
+        from kfcore.store import connect_store
+        config = Config.from_env()
+        peers = range(config.world_size)
+        with connect_store(config) as store:
+            store.set(f"here/{config.rank}", "x")
+            print("met", [store.get(f"here/{peer}", 20) for peer in peers])
+            store.set(f"done/{config.rank}", "x")  # rank 0 hosts the store: it leaves last
+            for peer in peers:
+                store.get(f"done/{peer}", 20)
+        """)
+    )
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    result = subprocess.run(
+        [*torchrun, "--nproc-per-node", "2", path],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines() == ["met ['x', 'x']"] * 2

@@ -1,0 +1,73 @@
+"""Draws batch, noise scale and loss over steps, both worlds in each panel; reads rows only."""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from experiments._shared.record import read_rows
+from experiments._shared.style import PALETTE, axis_labels, new_figure, save
+
+WORLDS = {
+    "real": ("4 real processes, TCP", {"color": PALETTE["blue"], "linestyle": "-"}),
+    "simulated": (
+        "simulated, same policy file",
+        {"color": PALETTE["vermilion"], "linestyle": "--"},
+    ),
+}
+PANELS = (
+    ("local_batch", "local batch (samples)", None),
+    ("noise_scale", "noise scale (samples)", None),
+    ("loss", "training loss", "lower"),
+)
+
+
+def _series(rows: list[dict[str, Any]], world: str, repeat: int) -> list[dict[str, Any]]:
+    return [r for r in rows if r["world"] == world and r["repeat"] == repeat]
+
+
+def plot(rows_path: Path, out: Path) -> list[Path]:
+    """Three panels; the real world is the wide line, so that an equal one shows inside it."""
+    rows = read_rows(rows_path)
+    repeats = sorted({row["repeat"] for row in rows})
+    figure, panels = new_figure(1, 3, width_in=9.6, height_in=3.2)
+    for axes, (column, label, better) in zip(panels, PANELS, strict=True):
+        for world, (name, look) in WORLDS.items():
+            for repeat in repeats:
+                points = _series(rows, world, repeat)
+                axes.plot(
+                    [r["step"] for r in points],
+                    [float("nan") if r[column] is None else r[column] for r in points],
+                    label=name if repeat == repeats[0] else None,
+                    linewidth=3.2 if world == "real" else 1.2,
+                    alpha=0.55 if world == "real" else 1.0,
+                    **look,
+                )
+        axis_labels(axes, "step", label, better=better)
+    panels[0].set_yscale("log", base=2)
+    panels[1].set_yscale("log")
+    panels[0].legend(loc="lower right")
+    figure.suptitle(f"One policy file, two worlds ({len(repeats)} repeats)", fontsize=10)
+    return save(figure, out / "figure")
+
+
+def table(rows_path: Path) -> list[dict[str, Any]]:
+    """One row a world and repeat: when the batch grew, where it ended, and the last loss."""
+    rows = read_rows(rows_path)
+    lines = []
+    for repeat in sorted({row["repeat"] for row in rows}):
+        for world in WORLDS:
+            points = _series(rows, world, repeat)
+            pairs = pairwise(points)
+            grown = [b["step"] for a, b in pairs if a["local_batch"] != b["local_batch"]]
+            lines.append(
+                {
+                    "world": world,
+                    "repeat": repeat,
+                    "steps": len(points),
+                    "batch changed after step": " ".join(map(str, grown)) or "never",
+                    "local batch at the end": points[-1]["local_batch"],
+                    "noise scale at the end": points[-1]["noise_scale"],
+                    "loss at the end": points[-1]["loss"],
+                }
+            )
+    return lines
