@@ -34,11 +34,17 @@ class Digits:
         self.n_samples = len(y) * 4 // 5
         self._train = x[: self.n_samples], y[: self.n_samples]
         self._held_out = x[self.n_samples :], y[self.n_samples :]
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
-            self.model = torch.nn.Sequential(
-                torch.nn.Linear(64, hidden), torch.nn.ReLU(), torch.nn.Linear(hidden, 10)
-            )
+        self.model = torch.nn.Sequential(
+            torch.nn.Linear(64, hidden), torch.nn.ReLU(), torch.nn.Linear(hidden, 10)
+        )
+        # torch's own default range, but from a generator of our own: ranks that share a process
+        # share torch's global one.
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for layer in (self.model[0], self.model[2]):
+                bound = layer.in_features**-0.5
+                layer.weight.uniform_(-bound, bound, generator=generator)
+                layer.bias.uniform_(-bound, bound, generator=generator)
         self._loss = torch.nn.CrossEntropyLoss()
         self._parameters = list(self.model.parameters())
         for parameter in self._parameters:
@@ -77,7 +83,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--steps", type=int, help="end after this many steps")
     parser.add_argument("--local-batch", type=int, default=8, help="samples a rank and step")
-    parser.add_argument("--learning-rate", type=float, default=0.1)
+    parser.add_argument("--learning-rate", type=float, default=0.5)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--log", type=Path, help="write one JSON line a step")
     parser.add_argument("--events", type=Path, help="write decisions as JSON lines")

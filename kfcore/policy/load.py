@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import re
 import sys
+import threading
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -30,6 +31,7 @@ BUILT_IN: dict[str, type[Policy]] = {
     )
 }
 
+_LOADING = threading.Lock()  # several ranks of one process may load one file at once
 _SPEC = re.compile(r"(?P<where>[^()]+?)(?:\((?P<arguments>.*)\))?", re.DOTALL)
 
 
@@ -109,8 +111,11 @@ def _load_file(path: Path) -> ModuleType:
         raise UsageError(f"policy file {path} does not exist")
     digest = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
     name = f"kf_policy_{path.stem}_{digest}"
-    if name in sys.modules:
-        return sys.modules[name]
+    with _LOADING:
+        return sys.modules.get(name) or _execute(path, name)
+
+
+def _execute(path: Path, name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UsageError(f"policy file {path} cannot be imported")
