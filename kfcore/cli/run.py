@@ -10,7 +10,6 @@ import typer
 
 from kfcore.config import DEFAULT_TIMEOUT_S
 from kfcore.launch import LaunchResult, LaunchSpec, launch
-from kfcore.launch.policies import check_policy
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -34,7 +33,9 @@ def run(
     ] = 1,
     policy: Annotated[
         list[str] | None,
-        typer.Option(help="FILE:CLASS of a policy to add; may be given again."),
+        typer.Option(
+            metavar="POLICY", help="FILE:CLASS or a built-in's name; may be given again."
+        ),
     ] = None,
     timeout_s: Annotated[
         float,
@@ -66,10 +67,15 @@ def run(
     The exit code is that of the worker that failed first (128 + signal number for a signal),
     or 0. Standard input of the workers is empty.
     """
+    policies: tuple[str, ...] = ()
+    if policy:
+        from kfcore.launch.policies import check_policy  # noqa: PLC0415 - loads the native core
+
+        policies = tuple(check_policy(entry) for entry in policy)
     spec = LaunchSpec(
         command=tuple(command),
         world_size=workers,
-        policies=tuple(check_policy(entry) for entry in policy or ()),
+        policies=policies,
         timeout_s=timeout_s,
         log_dir=log_dir,
         prefix=not no_prefix,

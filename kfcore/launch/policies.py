@@ -1,43 +1,27 @@
 """Policies named on the command line, checked before anything starts."""
 
-import ast
 from pathlib import Path
 
-from kfcore.errors import UsageError
+from kfcore.policy.load import load_policy
 
 __all__ = ["check_policy"]
 
 
 def check_policy(entry: str) -> str:
-    """Check that a policy file exists, parses and defines the class; nothing is executed.
+    """Check that a policy can be made, here and once instead of in every worker.
 
     Args:
-        entry: ``FILE:CLASS``.
+        entry: As `kfcore.policy.load.load_policy` takes it: ``FILE:CLASS``, ``MODULE:CLASS`` or
+            the name of a built-in, with arguments if wanted.
 
     Returns:
-        The entry with an absolute path, good in any working folder.
+        The entry, a file's path made absolute so that it is good in any working folder.
 
     Raises:
-        UsageError: malformed, no such file, a syntax error, or no such class in it.
+        UsageError: no such file, module or class, or arguments that do not fit.
     """
-    path_text, colon, name = entry.rpartition(":")
-    if not colon or not path_text or not name.isidentifier():
-        raise UsageError(f"policy must be FILE:CLASS, got {entry!r}")
-    path = Path(path_text)
-    try:
-        tree = ast.parse(path.read_bytes(), filename=path_text)
-    except OSError as error:
-        raise UsageError(f"policy file {path_text!r}: {error.strerror}") from error
-    except (SyntaxError, ValueError) as error:
-        raise UsageError(f"policy file {path_text!r}: {error}") from error
-    classes = [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
-    imported = [
-        alias.asname or alias.name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    ]
-    if name not in classes + imported:
-        known = ", ".join(classes) or "none"
-        raise UsageError(f"policy file {path_text!r} has no class {name!r}; it has: {known}")
-    return f"{path.resolve()}:{name}"
+    load_policy(entry)
+    path, dot_py, rest = entry.strip().partition(".py")
+    if not dot_py or rest[:1] not in ("", ":", "("):
+        return entry.strip()
+    return f"{Path(path + dot_py).resolve()}{rest}"
