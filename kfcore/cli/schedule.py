@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from kfcore import schedule as schedules
 from kfcore.errors import UsageError
@@ -35,7 +34,7 @@ Root = Annotated[int, typer.Option(help="Root rank of a rooted collective.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and only that.")]
 
 ARROWS = {"reduce": "=>", "replace": "->"}
-NEED_ARGUMENTS = {"forest", "from_parents"}  # specs that mean nothing without a tree
+NEED_ARGUMENTS = {"auto", "forest", "from_parents", "hierarchical"}  # no price of their own
 EXIT_INVALID = 1
 
 
@@ -72,7 +71,7 @@ def show(
         typer.echo(schedules.to_json(schedule), nl=False)
         return
     console = Console()
-    console.print(Text(summary(schedule)))
+    typer.echo(summary(schedule))
     table = _table("channel", "round", "transfers")
     rows = [
         (str(c), str(r), " ".join(map(transfer_text, moves)))
@@ -154,7 +153,7 @@ def cost(
         typer.echo(json.dumps([_cost_row(name, price) for name, price in rows]))
         return
     table = _table(
-        "schedule", "rounds", "max bytes sent", "total bytes", "time ms", "algbw GB/s"
+        "schedule", "rounds", "most bytes sent", "time ms", "algbw GB/s"
     )
     for column in table.columns[1:]:
         column.justify = "right"
@@ -163,7 +162,6 @@ def cost(
             name,
             str(price.rounds),
             f"{max(price.bytes_sent):,}",
-            f"{sum(price.bytes_sent):,}",
             f"{price.time_s * 1e3:.3f}",
             f"{buffer_bytes / price.time_s / 1e9:.3f}" if price.time_s else "-",
         )
@@ -218,7 +216,7 @@ def _all_specs(collective: str) -> list[str]:
     found = [
         name
         for name in schedules.names()
-        if name not in NEED_ARGUMENTS | {"auto"} and collective in schedules.collectives(name)
+        if name not in NEED_ARGUMENTS and collective in schedules.collectives(name)
     ]
     if not found:
         schedules.build("auto", 1, collective)  # says which collectives exist

@@ -55,7 +55,7 @@ void bind_schedule(nb::module_& m) {
       .def_prop_ro("combine", [](const Transfer& t) { return to_string(t.combine); })
       .def(
           "__eq__", [](const Transfer& a, const Transfer& b) { return a == b; },
-          nb::is_operator())
+          nb::is_operator(), nb::sig("def __eq__(self, other: object, /) -> bool"))
       .def("__hash__",
            [](const Transfer& t) {
              return nb::hash(nb::make_tuple(t.src, t.dst, t.chunk_begin, t.chunk_count,
@@ -75,7 +75,7 @@ void bind_schedule(nb::module_& m) {
       .def_prop_ro("channels", &rounds_of)
       .def(
           "__eq__", [](const Schedule& a, const Schedule& b) { return a == b; },
-          nb::is_operator())
+          nb::is_operator(), nb::sig("def __eq__(self, other: object, /) -> bool"))
       .def("__hash__",
            [](const Schedule& s) {
              return nb::hash(nb::make_tuple(s.name, s.world_size, s.root));
