@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
 import kfcore as kf
-from kfcore.events import to_plain
 
 
 class Digits:
@@ -113,10 +112,10 @@ def main() -> None:
                 {
                     "step": job.steps,
                     "epoch": job.epoch,
-                    "loss": job.metrics["loss"],
+                    "loss": job.metrics.value("loss"),
                     "local_batch": job.local_batch,
                     "global_batch": job.global_batch,
-                    "noise_scale": job.metrics["gns"],
+                    "noise_scale": job.metrics.value("gns"),
                 }
             )
 
@@ -130,7 +129,7 @@ def main() -> None:
         if job.rank == 0:
             if options.log:
                 options.log.parent.mkdir(parents=True, exist_ok=True)
-                lines = (json.dumps(to_plain(row)) + "\n" for row in rows)
+                lines = (json.dumps(row) + "\n" for row in rows)
                 options.log.write_text("".join(lines))
             print(
                 f"{job.world_size} workers, {job.steps} steps, local batch {job.local_batch}: "

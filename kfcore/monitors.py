@@ -84,6 +84,21 @@ Metric = float | Undefined
 class Metrics(dict[str, Metric]):
     """Metrics by name. Asking for one that nobody measures is an error that lists the rest."""
 
+    def value(self, name: str) -> float | None:
+        """A metric as a number.
+
+        Args:
+            name: Of the metric.
+
+        Returns:
+            Its value; None when it is undefined.
+
+        Raises:
+            UsageError: nobody measures it.
+        """
+        metric = self[name]
+        return None if isinstance(metric, Undefined) else metric
+
     def __missing__(self, name: str) -> Metric:
         """Explain the absence.
 
