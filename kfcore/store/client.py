@@ -16,6 +16,7 @@ __all__ = ["StoreClient", "connect_store"]
 
 # Longest that one answer may take beyond the time the server was asked to wait.
 ANSWER_TIMEOUT_S = 10.0
+HOST_LINGER_S = 5.0
 _FIRST_PAUSE_S = 0.01
 _LONGEST_PAUSE_S = 0.5
 
@@ -72,13 +73,17 @@ class StoreClient:
         self.close()
 
     def close(self) -> None:
-        """Close all connections. Calling it again does nothing."""
+        """Close all connections. Calling it again does nothing.
+
+        A client that hosts the store waits for the others to leave it, HOST_LINGER_S at most.
+        """
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
         if self._owned_server is not None:
+            self._owned_server.wait_idle(HOST_LINGER_S)
             self._owned_server.close()
 
     def set(self, key: str, value: str) -> int:

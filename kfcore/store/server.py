@@ -47,6 +47,7 @@ class StoreServer:
         self._handshakes = threading.Semaphore(MAX_HANDSHAKES)
         self._connections: set[LineSocket] = set()
         self._lock = threading.Lock()
+        self._left = threading.Condition(self._lock)
         self._closed = False
         try:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
@@ -81,6 +82,18 @@ class StoreServer:
         for connection in connections:
             connection.close()
         self._thread.join(timeout=5.0)
+
+    def wait_idle(self, timeout_s: float) -> bool:
+        """Wait until no client is connected.
+
+        Args:
+            timeout_s: seconds to wait at most, >= 0.
+
+        Returns:
+            Whether it came to that.
+        """
+        with self._left:
+            return self._left.wait_for(lambda: not self._connections, timeout_s)
 
     def _accept(self) -> None:
         while True:
@@ -118,6 +131,7 @@ class StoreServer:
             with self._lock:
                 if connection is not None:
                     self._connections.discard(connection)
+                    self._left.notify_all()
             sock.close()
 
     def _admit(self, connection: LineSocket) -> bool:

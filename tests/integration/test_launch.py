@@ -385,6 +385,7 @@ def test_torchrun_starts_the_same_program(script):
     path = script("pass")
     Path(path).write_text(
         textwrap.dedent("""
+        import time
         from kfcore.config import Config
         from kfcore.store import connect_store
         config = Config.from_env()
@@ -392,9 +393,9 @@ def test_torchrun_starts_the_same_program(script):
         with connect_store(config) as store:
             store.set(f"here/{config.rank}", "x")
             print("met", [store.get(f"here/{peer}", 20) for peer in peers])
-            store.set(f"done/{config.rank}", "x")  # rank 0 hosts the store: it leaves last
-            for peer in peers:
-                store.get(f"done/{peer}", 20)
+            if config.rank == 1:  # rank 0, which hosts the store, waits for it
+                time.sleep(0.3)
+                store.set("late", "x")
         """)
     )
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]

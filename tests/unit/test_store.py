@@ -308,3 +308,17 @@ def test_connect_store_hosts_the_store_where_no_launcher_does():
         assert host.get("k", 1) == "v"
     with pytest.raises(DeadlineError):
         StoreClient(address, connect_timeout_s=0.1)
+
+
+def test_host_of_the_store_leaves_after_its_guests():
+    probe = StoreServer()
+    probe.close()
+    host = connect_store(Config(0, 2, store_address=probe.address, hosts_store=True))
+    guest = connect_store(Config(1, 2, store_address=probe.address))
+    closing = threading.Thread(target=host.close)
+    closing.start()
+    time.sleep(0.2)
+    assert guest.set("late", "x") == 1
+    guest.close()
+    closing.join(4)
+    assert not closing.is_alive()
