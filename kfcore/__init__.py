@@ -26,8 +26,9 @@ if TYPE_CHECKING:
         Stop,
         Sum,
     )
-    from kfcore.session import Session, SessionStats, inproc_world
+    from kfcore.session import Session, SessionStats
     from kfcore.view import View
+    from kfcore.world import init, inproc_world
 
 __all__ = [
     "Job",
@@ -48,6 +49,7 @@ __all__ = [
     "Sum",
     "View",
     "errors",
+    "init",
     "inproc_world",
     "monitors",
 ]
@@ -58,7 +60,8 @@ _PLACES = {
     "Session": "kfcore.session",
     "SessionStats": "kfcore.session",
     "View": "kfcore.view",
-    "inproc_world": "kfcore.session",
+    "init": "kfcore.world",
+    "inproc_world": "kfcore.world",
 }
 
 

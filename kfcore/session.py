@@ -7,25 +7,20 @@ A session that failed is dead: every later call raises the same error.
 
 import math
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 
 from kfcore import _native
 from kfcore.buffers import as_pieces
-from kfcore.errors import AbortedError, PeerLostError, UsageError
+from kfcore.errors import UsageError
 from kfcore.view import View
 
-__all__ = ["Session", "SessionStats", "inproc_world"]
-
-DEFAULT_TIMEOUT_S = 300.0
-DEFAULT_SEGMENT_BYTES = 256 * 1024
+__all__ = ["Session", "SessionStats"]
 
 Array = Any  # a NumPy array, a torch tensor or anything with writable CPU DLPack
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -56,15 +51,29 @@ class SessionStats:
 class Session:
     """Collectives of one rank of one view; also a context manager.
 
-    Made by :func:`kfcore.init`, :func:`kfcore.open_session` or :func:`kfcore.inproc_world`.
+    Made by `kfcore.init`, `kfcore.world.open_session` or `kfcore.inproc_world`.
+
+    Args:
+        native: The core's session.
+        view: The membership it is bound to.
+        timeout_s: Longest time an operation may take unless its call says otherwise, seconds.
+        on_close: Called once, after the session was closed.
     """
 
-    def __init__(self, native: _native.Session, view: View, *, timeout_s: float) -> None:
+    def __init__(
+        self,
+        native: _native.Session,
+        view: View,
+        *,
+        timeout_s: float,
+        on_close: Callable[[], None] | None = None,
+    ) -> None:
         _check_timeout(timeout_s)
         self._native = native
         self._view = view
         self._rank: int = native.rank
         self._timeout_s = timeout_s
+        self._on_close = on_close
 
     @property
     def rank(self) -> int:
@@ -400,6 +409,9 @@ class Session:
     def close(self) -> None:
         """Say goodbye to the peers and free the connections; harmless when called again."""
         self._native.close()
+        on_close, self._on_close = self._on_close, None
+        if on_close is not None:
+            on_close()
 
     def __enter__(self) -> Self:
         return self
@@ -444,59 +456,6 @@ class Session:
         if name == "":
             raise UsageError("name must not be empty; leave it out for an unnamed operation")
         self._native.run(collective, as_pieces(arrays, ops), root, name or "", timeout_s)
-
-
-def inproc_world(
-    world_size: int,
-    fn: Callable[[Session], T],
-    *,
-    schedule: str = "ring",
-    timeout_s: float = 30.0,
-    segment_bytes: int = DEFAULT_SEGMENT_BYTES,
-) -> list[T]:
-    """Run a function on every rank of a world of threads in this process.
-
-    Args:
-        world_size: Number of ranks, >= 1.
-        fn: Called once a rank with its session, which is closed afterwards.
-        schedule: Spec of the schedule.
-        timeout_s: Longest time an operation may take, in seconds.
-        segment_bytes: Pitch of pipelining, in bytes; a positive multiple of 16.
-
-    Returns:
-        What ``fn`` returned, by rank.
-
-    Raises:
-        UsageError: ``world_size`` or ``schedule`` is not usable.
-        BaseException: The error of the rank that failed first, rather than those of the ranks
-            that failed because of it.
-    """
-    hub = _native.InprocHub(world_size)
-    view = View(1, tuple(f"thread-{rank}" for rank in range(world_size)))
-    native_view = _native.View(view.version, list(view.members))
-    sessions = [
-        Session(
-            _native.open_inproc_session(hub, native_view, rank, schedule, segment_bytes),
-            view,
-            timeout_s=timeout_s,
-        )
-        for rank in range(world_size)
-    ]
-
-    def run(session: Session) -> T:
-        with session:
-            return fn(session)
-
-    with ThreadPoolExecutor(world_size, thread_name_prefix="rank") as pool:
-        futures = [pool.submit(run, session) for session in sessions]
-        wait(futures, return_when=FIRST_EXCEPTION)
-        errors = [f.exception() for f in futures]  # waits for the rest
-    # a rank that fails closes its session, so the others fail too: report the cause
-    causes = [e for e in errors if e is not None]
-    causes.sort(key=lambda e: isinstance(e, (PeerLostError, AbortedError)))
-    if causes:
-        raise causes[0]
-    return [f.result() for f in futures]
 
 
 def _check_timeout(timeout_s: float) -> None:

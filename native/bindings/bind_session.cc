@@ -14,6 +14,7 @@
 #include "kf/error.h"
 #include "kf/inproc.h"
 #include "kf/session.h"
+#include "kf/tcp.h"
 #include "kf/transport.h"
 
 namespace nb = nanobind;
@@ -63,6 +64,28 @@ void run_blocking(Session& session, const std::string& collective, std::vector<P
   try {
     session.run(collective_from_string(collective), std::move(pieces), root, name,
                 deadline_after(timeout_s), [&] { return signals(); });
+  } catch (const Error&) {
+    signals.rethrow();
+    throw;
+  }
+}
+
+std::unique_ptr<Session> open_tcp_session(TcpListener& listener, const View& view, int rank,
+                                          const std::string& job_id,
+                                          const std::string& job_secret,
+                                          const std::vector<std::string>& addresses,
+                                          const std::string& schedule,
+                                          std::int64_t segment_bytes, double timeout_s) {
+  SignalCheck signals;
+  TcpOptions options{view, rank, job_id, job_secret, addresses, deadline_after(timeout_s), [&] {
+                       return signals();
+                     }};
+  SessionOptions session_options;
+  session_options.schedule = schedule;
+  session_options.segment_bytes = segment_bytes;
+  try {
+    return std::make_unique<Session>(view, rank, connect_tcp(listener, options),
+                                     session_options);
   } catch (const Error&) {
     signals.rethrow();
     throw;
@@ -149,6 +172,15 @@ void bind_session(nb::module_& m) {
                                          options);
       },
       "hub"_a, "view"_a, "rank"_a, "schedule"_a, "segment_bytes"_a);
+  nb::class_<TcpListener>(m, "TcpListener")
+      .def(nb::init<const std::string&, int>(), "host"_a, "port"_a,
+           nb::call_guard<nb::gil_scoped_release>())
+      .def_prop_ro("address", &TcpListener::address)
+      .def_prop_ro("port", &TcpListener::port)
+      .def("close", &TcpListener::close);
+  m.def("open_tcp_session", &open_tcp_session, "listener"_a, "view"_a, "rank"_a, "job_id"_a,
+        "job_secret"_a, "addresses"_a, "schedule"_a, "segment_bytes"_a, "timeout_s"_a,
+        nb::call_guard<nb::gil_scoped_release>());
 }
 
 }  // namespace kf::bindings

@@ -6,7 +6,7 @@ import torch
 
 from kfcore.buffers import as_pieces
 from kfcore.errors import DeadlineError, MismatchError, PeerLostError, UsageError
-from kfcore.session import inproc_world
+from kfcore.world import inproc_world
 
 SCHEDULES = ("ring", "recursive_doubling", "halving_doubling", "binary_tree", "star", "auto")
 

@@ -1,0 +1,82 @@
+// One authenticated connection: what waits to be sent, and the frame that is arriving.
+//
+// Threads: under the owner's lock only. Never blocks.
+// Ownership: owns its socket. Regions of queued frames belong to the caller, see
+// kf/transport.h.
+#pragma once
+
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "kf/transport.h"
+#include "transport/tcp/socket.h"
+#include "transport/wire.h"
+
+namespace kf {
+
+class Connection {
+ public:
+  Connection(Fd fd, int peer);
+
+  int fd() const noexcept { return fd_.get(); }
+  int peer() const noexcept { return peer_; }
+  bool open() const noexcept { return static_cast<bool>(fd_); }
+  bool queued() const noexcept { return !queue_.empty(); }
+
+  // True: sent completely. False: queued; its ticket is reported when it is sent.
+  bool send_data(const Frame& frame, std::span<const Region> regions, std::uint64_t ticket);
+  void send_control(const Frame& frame, std::string_view text);
+
+  // Both return an empty text, or why the connection is of no more use.
+  std::string flush(FrameSink& sink);    // sends as much of the queue as there is room for
+  std::string receive(FrameSink& sink);  // delivers what has arrived, up to a fair amount
+
+  // Drops queued data frames of which nothing was sent yet.
+  void drop_data() noexcept;
+  // Sends without reporting it to a sink, for control frames and at the end; true when the
+  // queue is empty or the connection is broken.
+  bool drain() noexcept;
+  void close() noexcept;
+
+ private:
+  struct Outgoing {
+    Header header;
+    std::vector<Region> regions;
+    std::string text;  // payload of a control frame
+    std::uint64_t ticket = 0;
+    bool is_data = false;
+    std::size_t done = 0;  // bytes sent, header included
+    std::size_t total = 0;
+  };
+  enum class Reading : std::uint8_t { header, text, direct, stream };
+
+  // Bytes written of header and regions from `done` on; -1 with errno set.
+  std::ptrdiff_t write_some(const Header& header, std::span<const Region> regions,
+                            std::size_t done) noexcept;
+  std::ptrdiff_t write_next() noexcept;  // of the first frame of the queue
+  std::ptrdiff_t read_some();
+  bool parse(FrameSink& sink);  // false: the peer broke the protocol
+  bool parse_header(FrameSink& sink);
+  void parse_direct(FrameSink& sink);
+  bool parse_stream(FrameSink& sink);
+  void advance_direct(std::size_t bytes) noexcept;
+  void end_frame(FrameSink& sink);
+  std::size_t staged() const noexcept { return stage_end_ - stage_begin_; }
+
+  Fd fd_;
+  int peer_;
+  int broken_ = 0;  // errno of a failed write, reported by the next flush
+  std::deque<Outgoing> queue_;
+
+  std::vector<std::byte> stage_;
+  std::size_t stage_begin_ = 0;
+  std::size_t stage_end_ = 0;
+  Reading reading_ = Reading::header;
+  Frame frame_;
+  Delivery delivery_;
+  std::size_t region_ = 0;  // direct: the region being filled
+  std::uint64_t left_ = 0;  // payload bytes still to come
+};
+
+}  // namespace kf
