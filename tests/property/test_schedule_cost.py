@@ -114,6 +114,18 @@ def test_all_reduce_moves_at_least_the_lower_bound(label):
         assert sum(sent) >= 2 * (n - 1) * buffer_bytes
 
 
+SPREADING = [case for case in CASES if case[1] in {"broadcast", "all_gather"}]
+
+
+@pytest.mark.parametrize(("label", "collective"), SPREADING)
+def test_nobody_hears_a_byte_that_it_has_already(label, collective):
+    for n in (2, 3, 6, 8, 13, 16):
+        schedule = ks.build(spec_of(label, n), n, collective)
+        buffer_bytes = UNIT * schedule.chunk_count
+        sent = ks.cost(schedule, buffer_bytes, latency_s=0, bytes_per_s=1).bytes_sent
+        assert sum(sent) == (n - 1) * buffer_bytes
+
+
 TREES = ["double_binary_tree", "multi_binary_tree_star hosts", "forest", "from_parents"]
 
 

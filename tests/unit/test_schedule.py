@@ -103,6 +103,25 @@ def test_from_bandwidth_goes_round_a_narrow_link():
     assert not used & {(0, 1), (1, 0)}
 
 
+def test_from_bandwidth_finds_a_wide_ring_where_the_greedy_search_is_trapped():
+    # Links of 10 make a ring 0-4-1-3-2-0, but every rank's greedy walk ends at a link of 1.
+    wide = [(0, 1), (0, 2), (0, 4), (1, 3), (1, 4), (2, 3)]
+    links = np.ones((5, 5))
+    for a, b in wide:
+        links[a, b] = links[b, a] = 10.0
+    schedule = ks.from_bandwidth(links)
+    assert schedule.name == "ring(order=(0,4,1,3,2))"
+    used = {(m.src, m.dst) for rounds in schedule.channels for r in rounds for m in r}
+    assert min(links[a, b] for a, b in used) == 10.0
+
+
+def test_from_bandwidth_keeps_trees_shallow_where_that_is_free():
+    slow = np.full((8, 8), 10.0)
+    slow[0, :] = slow[:, 0] = 1.0
+    # rank 0 is the bottleneck whatever hangs below rank 1, so all of it hangs at once
+    assert ks.from_bandwidth(slow).name == "from_parents(0,0,1,1,1,1,1,1)"
+
+
 def test_from_bandwidth_makes_a_slow_rank_a_leaf():
     slow = np.full((5, 5), 10.0)
     slow[2, :] = slow[:, 2] = 1.0
