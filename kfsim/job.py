@@ -1,0 +1,237 @@
+"""One training job in simulated time: the same Controller as on real processes."""
+
+import math
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+import numpy as np
+import simpy
+from numpy.typing import NDArray
+
+from kfcore.controller import Controller, LocalStep, StepOutcome
+from kfcore.monitors import Undefined
+from kfcore.policy.actions import Resize
+from kfcore.policy.base import Policy
+from kfsim.draws import RankNormals
+from kfsim.network import Links
+from kfsim.norms import Gradients
+from kfsim.scenario import Scenario
+from kfsim.systems import Exchange, StepWork
+from kfsim.workload import load_model
+
+__all__ = ["SimJob", "seconds"]
+
+Times = NDArray[np.float64]
+Row = dict[str, Any]
+
+_NS = 1_000_000_000
+
+
+def seconds(time_ns: int) -> float:
+    """Simulated nanoseconds as seconds, correctly rounded."""
+    return time_ns / _NS
+
+
+class SimJob:
+    """Runs a scenario's job on a SimPy clock that counts whole nanoseconds.
+
+    Each rank has a time of its own; the clock stands at the latest. A step of all ranks is a
+    few vector operations, and each collective is one replay.
+
+    Args:
+        env: The clock.
+        scenario: What to run.
+        gradients: The statistical side.
+        policies: Deciders, as on real processes.
+        repeat: Number of the repetition.
+        on_row: Receives a row for each step.
+        on_event: Receives each event of the controller, with ``time_s``.
+    """
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        scenario: Scenario,
+        gradients: Gradients,
+        *,
+        policies: Sequence[Policy] = (),
+        repeat: int = 0,
+        on_row: Callable[[Row], None],
+        on_event: Callable[[Row], None],
+    ) -> None:
+        self._env, self._scenario, self._gradients = env, scenario, gradients
+        self._repeat, self._on_row, self._on_event = repeat, on_row, on_event
+        self._model = load_model(scenario.workload.model)
+        self._links = Links(scenario.cluster)
+        self._jitter = RankNormals(scenario.run.seed, "compute jitter", repeat)
+        self.controller = Controller(
+            world_size=scenario.world_size,
+            local_batch=scenario.workload.local_batch,
+            learning_rate=scenario.workload.learning_rate,
+            schedule=scenario.system.first_schedule(),
+            policies=policies,
+            on_event=self._stamp,
+        )
+        self._rank_s = np.zeros(scenario.world_size)  # when each rank is free
+        self._previous = LocalStep()
+        self._cost = 0.0
+
+    @property
+    def links(self) -> Links:
+        """The network that it runs on."""
+        return self._links
+
+    def run(self) -> Generator[simpy.Event, None, None]:
+        """The job as a SimPy process."""
+        job = self.controller
+        job.train_begin()
+        for step in range(1, self._scenario.run.steps + 1):
+            if job.stopped:
+                break
+            began_s = self._rank_s
+            norms = self._gradients.step(job)
+            self._disturb(step)
+            work = self._work(step, norms.samples)
+            exchange = self._scenario.system.exchange(work, self._links)
+            yield self._until(exchange.finish_s)
+            local = LocalStep(
+                step_s=self._previous.step_s,
+                compute_s=self._previous.compute_s,
+                comm_s=self._previous.comm_s,
+                comm_bytes=self._previous.comm_bytes,
+                loss=norms.loss,
+                grad_sq_norm=norms.grad_sq_norm,
+                samples=norms.samples,
+            )
+            sums, maxes = job.fill(local)
+            settings = self._settings()
+            outcome = job.step_done(
+                sums.sum(axis=0), maxes.max(axis=0), grad_sq_norm=norms.mean_sq_norm
+            )
+            self._rank_s = exchange.finish_s
+            self._measure(began_s, work, exchange)
+            self._write_row(step, settings, began_s, work, exchange, float(norms.samples.sum()))
+            ended = self._gradients.apply(job, skipped=outcome.skipped)
+            yield from self._change(step, outcome)
+            if ended and not job.stopped:
+                job.epoch_done()
+        job.train_end()
+
+    def _settings(self) -> Row:
+        """What was in force during the step, before its boundary changes it."""
+        job = self.controller
+        return {
+            "epoch": job.epoch,
+            "world_size": job.world_size,
+            "local_batch": job.local_batch,
+            "global_batch": job.global_batch,
+            "learning_rate": job.learning_rate,
+            "schedule": job.schedule,
+        }
+
+    def _work(self, step: int, samples: Times) -> StepWork:
+        workload, job = self._scenario.workload, self.controller
+        sigma = workload.jitter_sigma
+        factor = np.exp(sigma * self._jitter.at(step - 1, job.world_size) - sigma**2 / 2)
+        for slow in workload.stragglers:
+            if _during(step, slow.start_step, slow.stop_step) and slow.rank < job.world_size:
+                factor[slow.rank] *= slow.factor
+        compute_s = (workload.overhead_ms * 1e-3 + samples / workload.samples_per_s) * factor
+        return StepWork(
+            model=self._model,
+            bytes_per_element=workload.bytes_per_element,
+            begin_s=self._rank_s,
+            compute_s=compute_s,
+            forward_fraction=workload.forward_fraction,
+            control_bytes=8 * (job.sum_len + job.max_len),
+            schedule=job.schedule,
+        )
+
+    def _disturb(self, step: int) -> None:
+        self._links.disturb(
+            tuple(
+                (other.host, other.direction, other.flows)
+                for other in self._scenario.interference
+                if _during(step, other.start_step, other.stop_step)
+            )
+        )
+
+    def _until(self, times_s: Times) -> simpy.Event:
+        """The event that brings the clock to the latest of some times."""
+        latest_ns = round(float(times_s.max()) * _NS)
+        return self._env.timeout(max(0, latest_ns - int(self._env.now)))
+
+    def _measure(self, began_s: Times, work: StepWork, exchange: Exchange) -> None:
+        """What the ranks report with the next step's control block."""
+        self._previous = LocalStep(
+            step_s=exchange.finish_s - began_s,
+            compute_s=work.compute_s,
+            comm_s=exchange.comm_s,
+            comm_bytes=np.full(len(began_s), float(exchange.comm_bytes)),
+        )
+
+    def _write_row(
+        self,
+        step: int,
+        settings: Row,
+        began_s: Times,
+        work: StepWork,
+        exchange: Exchange,
+        samples: float,
+    ) -> None:
+        step_s = float(exchange.finish_s.max() - began_s.max())
+        self._cost += self._price(int(settings["world_size"]), step_s)
+        metrics = self.controller.metrics
+        self._on_row(
+            {
+                "repeat": self._repeat,
+                "step": step,
+                "time_s": seconds(int(self._env.now)),
+                **settings,
+                "step_s": step_s,
+                "compute_s": float(work.compute_s.mean()),
+                "comm_s": float(exchange.comm_s.mean()),
+                "exposed_s": float((exchange.finish_s - work.end_s).mean()),
+                "samples": int(samples),
+                "throughput_samples_per_s": samples / step_s,
+                "bytes_sent_mean": float(exchange.bytes_sent.mean()),
+                "bytes_sent_max": int(exchange.bytes_sent.max()),
+                "collectives": exchange.collectives,
+                "cost": self._cost,
+                "loss": _number(metrics.get("loss")),
+                "noise_scale": _number(metrics.get("noise_scale")),
+            }
+        )
+
+    def _price(self, workers: int, time_s: float) -> float:
+        cluster = self._scenario.cluster
+        hosts = -(-workers // cluster.ranks_per_host)
+        return hosts * cluster.price_per_host_hour * time_s / 3600
+
+    def _change(self, step: int, outcome: StepOutcome) -> Generator[simpy.Event, None, None]:
+        """Carries out what the boundary installed, and what the cluster imposes."""
+        job = self.controller
+        old = len(self._rank_s)
+        if job.world_size != old:
+            costs = self._scenario.resize
+            pause_s = costs.join_s if job.world_size > old else costs.leave_s
+            self._cost += self._price(max(old, job.world_size), pause_s)
+            start_s = float(self._rank_s.max()) + pause_s
+            self._rank_s = np.full(job.world_size, start_s)
+            self._links.resize(job.world_size)
+            self._previous = LocalStep()
+            yield self._until(self._rank_s)
+        for event in self._scenario.events:
+            if event.step == step and event.workers != job.world_size:
+                job.propose(Resize(event.workers, reason="the scenario's event"))
+
+    def _stamp(self, event: Row) -> None:
+        self._on_event({"time_s": seconds(int(self._env.now)), "repeat": self._repeat, **event})
+
+
+def _during(step: int, start: int, stop: int | None) -> bool:
+    return step >= start and (stop is None or step < stop)
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None or isinstance(value, Undefined) else float(value)

@@ -1,0 +1,176 @@
+"""A scenario's cluster as the fabric that collectives are replayed on (``kf/replay.h``)."""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kfcore import _native, schedule
+
+__all__ = ["Collective", "Links"]
+
+Times = NDArray[np.float64]
+
+# Prepared collectives are kept up to this many messages in all (about 100 bytes each).
+_KEPT_MESSAGES = 1_500_000
+_BYTES_PER_GBIT = 1e9 / 8
+# Sides of a card that traffic from outside the cluster uses: (source host, destination host).
+_OUTSIDE = -1
+
+
+@dataclass(frozen=True)
+class Collective:
+    """What one replayed collective brought.
+
+    Attributes:
+        finish_s: [world_size] when each rank is done, same origin as the ready times.
+        bytes_sent: [world_size] int64.
+    """
+
+    finish_s: Times
+    bytes_sent: NDArray[np.int64]
+
+
+class Links:
+    """Replays schedules on a cluster, and keeps what was prepared for them.
+
+    Args:
+        cluster: The scenario's `kfsim.scenario.Cluster`.
+    """
+
+    def __init__(self, cluster: Any) -> None:
+        self._cluster = cluster
+        self._world_size = cluster.hosts * cluster.ranks_per_host
+        self._background: tuple[tuple[int, int, int], ...] = ()
+        self._fabrics: dict[Any, _native.Fabric] = {}
+        self._kept: OrderedDict[Any, tuple[_native.Replay, NDArray[np.int64]]] = OrderedDict()
+        self._kept_messages = 0
+        self.tiers: dict[str, str] = {}
+
+    @property
+    def world_size(self) -> int:
+        """Ranks that take part."""
+        return self._world_size
+
+    @property
+    def latency_s(self) -> float:
+        """One way, between hosts."""
+        return float(self._cluster.latency_us) * 1e-6
+
+    def resize(self, world_size: int) -> None:
+        """Uses the first hosts that hold so many ranks.
+
+        Args:
+            world_size: Ranks, >= 1.
+        """
+        self._world_size = world_size
+
+    def disturb(self, flows: tuple[tuple[int, str, int], ...]) -> None:
+        """Sets the traffic of others, until the next call.
+
+        Args:
+            flows: (host, ``in`` or ``out`` or ``both``, connections) each.
+        """
+        background = []
+        for host, direction, count in flows:
+            if direction in ("in", "both"):
+                background.append((_OUTSIDE, host, count))
+            if direction in ("out", "both"):
+                background.append((host, _OUTSIDE, count))
+        self._background = tuple(background)
+
+    def run(
+        self,
+        spec: str,
+        buffer_bytes: int,
+        ready_s: Times,
+        *,
+        segment_bytes: int = 0,
+        unit_bytes: int = 4,
+        rate_cap_gbps: float | None = None,
+        tier: str = "auto",
+    ) -> Collective:
+        """One all-reduce.
+
+        Args:
+            spec: Of the schedule.
+            buffer_bytes: Of each rank's buffer, >= 0.
+            ready_s: [world_size] when each rank enters, seconds.
+            segment_bytes: Pipelining unit; 0: whole chunks.
+            unit_bytes: Chunks are cut at multiples of this.
+            rate_cap_gbps: What the system's data path can do at most; None: the card's rate.
+            tier: ``auto``, ``recurrence`` or ``fluid``.
+
+        Returns:
+            Finish times and bytes.
+
+        Raises:
+            UsageError: the schedule does not exist for this world, or the tier cannot model it.
+        """
+        key = (spec, buffer_bytes, self._world_size, self._background, segment_bytes, unit_bytes,
+               rate_cap_gbps, tier)  # fmt: skip
+        if key not in self._kept:
+            self._prepare(key)
+        self._kept.move_to_end(key)
+        replay, sent = self._kept[key]
+        return Collective(replay.run(np.ascontiguousarray(ready_s, np.float64)), sent)
+
+    def _prepare(self, key: Any) -> None:
+        spec, buffer_bytes, world_size, background, segment_bytes, unit_bytes, cap, tier = key
+        replay = _native.Replay(
+            schedule.build(spec, world_size),
+            self._fabric(world_size, background, cap),
+            buffer_bytes,
+            segment_bytes=segment_bytes,
+            unit_bytes=unit_bytes,
+            tier=tier,
+        )
+        self.tiers[f"{spec} over {world_size}"] = f"{replay.tier}: {replay.tier_reason}"
+        self._kept[key] = (replay, np.array(replay.bytes_sent, dtype=np.int64))
+        self._kept_messages += replay.messages
+        while self._kept_messages > _KEPT_MESSAGES and len(self._kept) > 1:
+            _, (oldest, _) = self._kept.popitem(last=False)
+            self._kept_messages -= oldest.messages
+
+    def _fabric(
+        self, world_size: int, background: tuple[tuple[int, int, int], ...], cap: float | None
+    ) -> _native.Fabric:
+        key = (world_size, background, cap)
+        if key not in self._fabrics:
+            self._fabrics[key] = self._make_fabric(world_size, background, cap)
+        return self._fabrics[key]
+
+    def _make_fabric(
+        self, world_size: int, background: tuple[tuple[int, int, int], ...], cap: float | None
+    ) -> _native.Fabric:
+        c = self._cluster
+        hosts = -(-world_size // c.ranks_per_host)
+        gbps = c.nic_gbps * c.tcp_efficiency
+        rate = (gbps if cap is None else min(gbps, cap)) * _BYTES_PER_GBIT
+        racks = c.hosts_per_rack > 0
+        infinity = float("inf")
+        return _native.make_fabric(
+            host_of_rank=[rank // c.ranks_per_host for rank in range(world_size)],
+            egress_bytes_per_s=[rate] * hosts,
+            ingress_bytes_per_s=[rate] * hosts,
+            latency_s=c.latency_us * 1e-6,
+            message_s=c.message_us * 1e-6,
+            reduce_bytes_per_s=_gbytes(c.reduce_gbytes_per_s),
+            local_bytes_per_s=_gbytes(c.local_gbytes_per_s),
+            local_latency_s=c.local_latency_us * 1e-6,
+            rack_of_host=[host // c.hosts_per_rack for host in range(hosts)] if racks else [],
+            rack_bytes_per_s=(
+                gbps * _BYTES_PER_GBIT * c.hosts_per_rack / c.over_subscription
+                if racks
+                else infinity
+            ),
+            background=[
+                _native.BackgroundFlows(*flows) for flows in background if max(flows[:2]) < hosts
+            ],
+        )
+
+
+def _gbytes(value: float | None) -> float:
+    return float("inf") if value is None else value * 1e9

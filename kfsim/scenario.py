@@ -1,0 +1,331 @@
+"""What is simulated: a TOML file as frozen, checked values. No clock, no randomness.
+
+Every key has its unit in its name and its rule beside it; ``docs/simulator.md`` lists them.
+"""
+
+import dataclasses
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kfcore.errors import UsageError
+from kfsim.fields import field, read
+from kfsim.systems import System, read_system
+from kfsim.workload import model_names
+
+__all__ = [
+    "Cluster",
+    "Interference",
+    "NoiseLaw",
+    "ResizeEvent",
+    "Run",
+    "Scenario",
+    "Straggler",
+    "TaskSource",
+    "Workload",
+    "load",
+    "parse",
+]
+
+
+@dataclass(frozen=True)
+class Run:
+    """How long, and from which seed."""
+
+    name: str = field("", doc="what this scenario shows")
+    steps: int = field(20, doc="training steps", at_least=1)
+    warmup_steps: int = field(0, doc="steps left out of the summary", at_least=0)
+    seed: int = field(0, doc="all random draws follow from it", at_least=0)
+    repeats: int = field(1, doc="independent repetitions, each with draws of its own", at_least=1)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Hosts and the network between them."""
+
+    hosts: int = field(doc="virtual machines the job starts on", at_least=1, at_most=8192)
+    nic_gbps: float = field(doc="rate of a host's network card, each way", unit="Gbit/s", above=0)
+    ranks_per_host: int = field(1, doc="workers on one host", at_least=1)
+    tcp_efficiency: float = field(
+        1.0, doc="share of nic_gbps that payload gets", above=0, at_most=1
+    )
+    latency_us: float = field(50.0, doc="one way, between hosts", unit="us", at_least=0)
+    message_us: float = field(
+        0.0, doc="sender's processor time for one message", unit="us", at_least=0
+    )
+    reduce_gbytes_per_s: float | None = field(
+        None, doc="rate of adding received bytes; absent: free", unit="GB/s", above=0
+    )
+    local_gbytes_per_s: float | None = field(
+        None, doc="rate between ranks of one host; absent: free", unit="GB/s", above=0
+    )
+    local_latency_us: float = field(0.0, doc="inside a host", unit="us", at_least=0)
+    hosts_per_rack: int = field(0, doc="hosts behind one uplink; 0: no racks", at_least=0)
+    over_subscription: float = field(
+        1.0, doc="sum of a rack's cards over its uplink", at_least=1
+    )
+    price_per_host_hour: float = field(0.0, doc="any currency", unit="1/h", at_least=0)
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """A rank that computes more slowly for a while."""
+
+    rank: int = field(doc="which", at_least=0)
+    factor: float = field(doc="times its compute time", above=0)
+    start_step: int = field(1, doc="first slow step", at_least=1)
+    stop_step: int | None = field(None, doc="first step that is normal again", at_least=1)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What a worker computes in one step."""
+
+    model: str = field(doc="tensor table", choices=model_names())
+    samples_per_s: float = field(doc="of one device, without communication", above=0)
+    local_batch: int = field(doc="samples a rank and step at the start", at_least=1)
+    learning_rate: float = field(0.1, doc="at the start", at_least=0)
+    overhead_ms: float = field(
+        0.0, doc="part of a step that does not depend on the batch", unit="ms", at_least=0
+    )
+    forward_fraction: float = field(
+        1 / 3, doc="share of compute before backward begins", above=0, below=1
+    )
+    jitter_sigma: float = field(
+        0.0, doc="sigma of the lognormal factor (mean 1) on a rank's compute time", at_least=0
+    )
+    bytes_per_element: int = field(4, doc="of a gradient", unit="B", at_least=1, at_most=8)
+    samples_per_epoch: int = field(1_281_167, doc="size of the training set", at_least=1)
+    stragglers: tuple[Straggler, ...] = field((), doc="slow ranks")
+
+
+@dataclass(frozen=True)
+class NoiseLaw:
+    """Gradient norms without gradients: a noise scale that follows training progress."""
+
+    epochs: tuple[float, ...] = field(doc="positions, increasing", unit="epochs", at_least=0)
+    noise_scale: tuple[float, ...] = field(
+        doc="tr(Sigma) / |G|^2 at each position; log-linear between", unit="samples", above=0
+    )
+    grad_sq_norm: float = field(1.0, doc="|G|^2 of the true gradient", above=0)
+    spread_sigma: float = field(
+        0.0, doc="sigma of the lognormal factor on each measured norm", at_least=0
+    )
+
+    def __post_init__(self) -> None:
+        if len(self.epochs) != len(self.noise_scale) or not self.epochs:
+            raise UsageError(
+                "noise: epochs and noise_scale must be as many and not empty, got "
+                f"{len(self.epochs)} and {len(self.noise_scale)}"
+            )
+        if any(b <= a for a, b in zip(self.epochs, self.epochs[1:], strict=False)):
+            raise UsageError(f"noise: epochs must increase, got {list(self.epochs)}")
+
+
+@dataclass(frozen=True)
+class TaskSource:
+    """A real model that the simulated workers train."""
+
+    factory: str = field(doc="FILE.py:NAME of what makes a kfcore.task.Task")
+    arguments: dict[str, Any] = field({}, doc="keyword arguments for it")
+    seed: int = field(0, doc="of the order of samples, as in Job.batches", at_least=0)
+
+
+@dataclass(frozen=True)
+class Interference:
+    """Greedy connections of somebody else on one host's network card."""
+
+    host: int = field(doc="whose card", at_least=0)
+    flows: int = field(doc="connections at once", at_least=1)
+    direction: str = field("in", doc="which way", choices=("in", "out", "both"))
+    start_step: int = field(1, doc="first disturbed step", at_least=1)
+    stop_step: int | None = field(None, doc="first step without it", at_least=1)
+
+
+@dataclass(frozen=True)
+class ResizeEvent:
+    """A change of the number of workers that the cluster imposes."""
+
+    step: int = field(doc="after which step", at_least=1)
+    workers: int = field(doc="from then on", at_least=1)
+
+
+@dataclass(frozen=True)
+class ResizeCost:
+    """What a change of the number of workers costs all of them."""
+
+    join_s: float = field(0.0, doc="start of a worker and state transfer", unit="s", at_least=0)
+    leave_s: float = field(0.0, doc="barrier and new plan", unit="s", at_least=0)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One checked scenario file."""
+
+    path: str
+    run: Run
+    cluster: Cluster
+    workload: Workload
+    system: System
+    policies: tuple[str, ...] = ()
+    noise: NoiseLaw | None = None
+    task: TaskSource | None = None
+    interference: tuple[Interference, ...] = ()
+    events: tuple[ResizeEvent, ...] = ()
+    resize: ResizeCost = ResizeCost()
+    raw: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def world_size(self) -> int:
+        """Workers at the start."""
+        return self.cluster.hosts * self.cluster.ranks_per_host
+
+    def with_values(self, values: Mapping[str, Any]) -> "Scenario":
+        """The same scenario with some keys replaced, checked again.
+
+        Args:
+            values: By dotted key, e.g. ``{"cluster.hosts": 64}``.
+
+        Returns:
+            A new scenario.
+
+        Raises:
+            UsageError: a key that does not exist, or a value against its rule.
+        """
+        raw = _copy(self.raw)
+        for dotted, value in values.items():
+            *tables, key = dotted.split(".")
+            table = raw
+            for name in tables:
+                table = table.setdefault(name, {})
+                if not isinstance(table, dict):
+                    raise UsageError(f"{self.path}: {dotted}: {name!r} is not a table")
+            table[key] = value
+        return parse(raw, self.path)
+
+
+_SECTIONS = {
+    "run": Run,
+    "cluster": Cluster,
+    "workload": Workload,
+    "noise": NoiseLaw,
+    "task": TaskSource,
+    "resize": ResizeCost,
+}
+_LISTS = {"interference": Interference, "events": ResizeEvent}
+_REQUIRED = ("cluster", "workload", "system")
+
+
+def load(path: str | Path) -> Scenario:
+    """Reads a scenario file. ``extends = "other.toml"`` takes another file's keys as defaults.
+
+    Args:
+        path: TOML file.
+
+    Returns:
+        The checked scenario.
+
+    Raises:
+        UsageError: the file cannot be read, is not TOML, or breaks a rule; the text names file,
+            key and rule.
+    """
+    return parse(_read_toml(Path(path), ()), str(path))
+
+
+def parse(raw: Mapping[str, Any], path: str = "scenario") -> Scenario:
+    """Checks an already parsed scenario.
+
+    Args:
+        raw: Tables as TOML gives them.
+        path: Name for messages.
+
+    Returns:
+        The checked scenario.
+
+    Raises:
+        UsageError: as `load`.
+    """
+    known = {*_SECTIONS, *_LISTS, "system", "policies", "source"}
+    for key in raw:
+        if key not in known:
+            raise UsageError(f"{path}: unknown table {key!r}; there are: {', '.join(sorted(known))}")
+    for key in _REQUIRED:
+        if key not in raw:
+            raise UsageError(f"{path}: table [{key}] is required")
+    values: dict[str, Any] = {"path": path, "raw": _copy(raw)}
+    values["run"] = read(Run, raw.get("run", {}), f"{path}: run")
+    for key, cls in _SECTIONS.items():
+        if key in raw:
+            values[key] = read(cls, raw[key], f"{path}: {key}")
+    for key, item_cls in _LISTS.items():
+        items = raw.get(key, [])
+        if not isinstance(items, list):
+            raise UsageError(f"{path}: {key} must be a list of tables ([[{key}]])")
+        values[key] = tuple(
+            read(item_cls, item, f"{path}: {key}[{place}]") for place, item in enumerate(items)
+        )
+    values["system"] = read_system(raw["system"], f"{path}: system")
+    policies = raw.get("policies", [])
+    if not isinstance(policies, list) or not all(isinstance(item, str) for item in policies):
+        raise UsageError(f"{path}: policies must be a list of FILE.py:CLASS, got {policies!r}")
+    values["policies"] = tuple(policies)
+    scenario = Scenario(**values)
+    _check_together(scenario)
+    return scenario
+
+
+def _check_together(scenario: Scenario) -> None:
+    """Rules that span tables."""
+    path, world_size = scenario.path, scenario.world_size
+    for place, slow in enumerate(scenario.workload.stragglers):
+        if slow.rank >= world_size:
+            raise UsageError(
+                f"{path}: workload: stragglers[{place}]: rank must be < {world_size} "
+                f"(hosts * ranks_per_host), got {slow.rank}"
+            )
+    for place, other in enumerate(scenario.interference):
+        if other.host >= scenario.cluster.hosts:
+            raise UsageError(
+                f"{path}: interference[{place}]: host must be < {scenario.cluster.hosts} "
+                f"(cluster.hosts), got {other.host}"
+            )
+    if scenario.noise is not None and scenario.task is not None:
+        raise UsageError(f"{path}: give noise or task, not both: each decides the gradient norms")
+    if scenario.run.warmup_steps >= scenario.run.steps:
+        raise UsageError(
+            f"{path}: run: warmup_steps must be < steps = {scenario.run.steps}, "
+            f"got {scenario.run.warmup_steps}"
+        )
+
+
+def _read_toml(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
+    if path.resolve() in seen:
+        raise UsageError(f"{path}: extends itself")
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: not TOML: {error}") from error
+    base = raw.pop("extends", None)
+    if base is None:
+        return raw
+    if not isinstance(base, str):
+        raise UsageError(f"{path}: extends must be a file name, got {base!r}")
+    return _merge(_read_toml(path.parent / base, (*seen, path.resolve())), raw)
+
+
+def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    out = dict(base)
+    for key, value in over.items():
+        old = out.get(key)
+        out[key] = _merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return out
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _copy(item) for key, item in value.items()}
+    return [_copy(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,134 @@
+"""Runs a scenario from start to end."""
+
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import simpy
+
+from kfcore.errors import InternalError, UsageError
+from kfcore.policy.base import Policy
+from kfcore.policy.load import load_policy
+from kfcore.task import Task
+from kfsim.job import SimJob
+from kfsim.norms import Gradients, LawGradients, NoGradients, TaskGradients
+from kfsim.result import Result, summarize
+from kfsim.scenario import Scenario, TaskSource
+
+__all__ = ["simulate"]
+
+Row = dict[str, Any]
+
+
+def simulate(
+    scenario: Scenario,
+    policies: Sequence[Policy | str] = (),
+    task: Task | Callable[[], Task] | None = None,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> Result:
+    """Simulates a scenario. The same arguments give the same result, byte for byte.
+
+    Args:
+        scenario: What to run.
+        policies: Added to the scenario's own: instances (for one repeat only, because they
+            keep state) or texts as `kfcore.policy.load.load_policy` takes them.
+        task: A real model to train (for one repeat only), or what makes one; replaces the
+            scenario's ``[task]``.
+        progress: Called after each step with steps done and steps in all.
+
+    Returns:
+        Rows, events, summary.
+
+    Raises:
+        UsageError: a policy or task cannot be loaded, or asks for what cannot be.
+        InternalError: the job stopped making progress, or an invariant broke.
+    """
+    repeats = scenario.run.repeats
+    has_state = any(isinstance(item, Policy) for item in policies)
+    is_task = task is not None and not callable(task)
+    if repeats > 1 and (has_state or is_task):
+        raise UsageError(
+            f"run.repeats is {repeats}: give policies as FILE.py:CLASS and the task as a "
+            "function, because each repeat needs fresh ones"
+        )
+    rows: list[Row] = []
+    events: list[Row] = []
+    tiers: dict[str, str] = {}
+    evaluation: dict[str, float] = {}
+
+    def on_row(row: Row) -> None:
+        rows.append(row)
+        if progress is not None:
+            progress(len(rows), scenario.run.steps * repeats)
+
+    for repeat in range(repeats):
+        env = simpy.Environment(initial_time=0)
+        gradients = _gradients(scenario, task, repeat)
+        job = SimJob(
+            env,
+            scenario,
+            gradients,
+            policies=[
+                load_policy(item) if isinstance(item, str) else item
+                for item in (*_own_policies(scenario), *policies)
+            ],
+            repeat=repeat,
+            on_row=on_row,
+            on_event=events.append,
+        )
+        process = env.process(job.run())
+        env.run()
+        if process.is_alive:
+            raise InternalError(
+                f"{scenario.path}: no event is left, but the job waits after step "
+                f"{job.controller.step} of {scenario.run.steps} at {env.now} ns"
+            )
+        tiers.update(job.links.tiers)
+        evaluation = gradients.evaluate()
+    return Result(tuple(rows), tuple(events), summarize(scenario, rows, tiers, evaluation))
+
+
+def _gradients(
+    scenario: Scenario, task: Task | Callable[[], Task] | None, repeat: int
+) -> Gradients:
+    seed = scenario.task.seed if scenario.task is not None else 0
+    if task is not None:
+        made = task() if callable(task) else task
+        return TaskGradients(made, seed)
+    if scenario.task is not None:
+        return TaskGradients(_make_task(scenario.task, scenario.path), seed)
+    if scenario.noise is not None:
+        return LawGradients(scenario.noise, scenario.workload, scenario.run.seed, repeat)
+    return NoGradients(scenario.workload)
+
+
+def _own_policies(scenario: Scenario) -> list[str]:
+    """The scenario's policies; files are looked for beside the scenario too."""
+    return [_find(spec, scenario.path) for spec in scenario.policies]
+
+
+def _find(spec: str, scenario_path: str) -> str:
+    file = spec.partition(":")[0]
+    beside = Path(scenario_path).parent / file
+    return f"{beside}{spec[len(file) :]}" if not Path(file).exists() and beside.exists() else spec
+
+
+def _make_task(source: TaskSource, scenario_path: str) -> Task:
+    where, _, name = _find(source.factory, scenario_path).rpartition(":")
+    path = Path(where)
+    if not path.is_file():
+        raise UsageError(f"{scenario_path}: task: factory: no file {where!r} (FILE.py:NAME)")
+    spec = importlib.util.spec_from_file_location(f"kf_task_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{scenario_path}: task: factory: {where} cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module.__name__] = module
+    spec.loader.exec_module(module)
+    factory = getattr(module, name, None)
+    if factory is None:
+        raise UsageError(f"{scenario_path}: task: factory: {where} has no {name!r}")
+    made: Task = factory(**source.arguments)
+    return made

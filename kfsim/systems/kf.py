@@ -1,0 +1,87 @@
+"""This project's own runtime: schedules over buckets, overlapped with backward.
+
+Buckets are filled in backward order; each is one all-reduce, and a rank runs them one after
+another. The control block of the adaptation engine rides in the last. Source: this project's
+executor (``docs/architecture.md``); bucketing as in Li et al., "PyTorch Distributed", VLDB 2020.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kfsim.fields import field
+from kfsim.network import Links
+from kfsim.systems.base import Exchange, StepWork
+
+__all__ = ["Kf", "buckets"]
+
+
+@dataclass(frozen=True)
+class Kf:
+    """Bucketed all-reduce over any schedule."""
+
+    schedule: str = field("ring", doc="spec of the all-reduce schedule at the start")
+    bucket_mib: float = field(
+        25.0, doc="a bucket is closed when it holds this much", unit="MiB", above=0
+    )
+    segment_kib: int = field(
+        0, doc="pipelining unit; 0: whole chunks", unit="KiB", at_least=0
+    )
+    overlap: bool = field(True, doc="start a bucket while backward still runs")
+    tier: str = field(
+        "auto", doc="how link sharing is computed", choices=("auto", "recurrence", "fluid")
+    )
+
+    def first_schedule(self) -> str:
+        """The spec at the start; policies may change it."""
+        return self.schedule
+
+    def exchange(self, work: StepWork, links: Links) -> Exchange:
+        """All buckets, one after another on each rank."""
+        free_s = work.begin_s if self.overlap else work.end_s
+        comm_s = np.zeros(links.world_size)
+        sent = np.zeros(links.world_size, dtype=np.int64)
+        parts = buckets(work, int(self.bucket_mib * 2**20))
+        for last_tensor, size in parts:
+            begin_s = np.maximum(work.ready_s(last_tensor), free_s)
+            done = links.run(
+                work.schedule,
+                size,
+                begin_s,
+                segment_bytes=self.segment_kib * 1024,
+                unit_bytes=work.bytes_per_element,
+                tier=self.tier,
+            )
+            free_s = done.finish_s
+            comm_s += done.finish_s - begin_s
+            sent += done.bytes_sent
+        return Exchange(
+            finish_s=np.maximum(free_s, work.end_s),
+            comm_s=comm_s,
+            comm_bytes=sum(size for _, size in parts),
+            bytes_sent=sent,
+            collectives=len(parts),
+        )
+
+
+def buckets(work: StepWork, bucket_bytes: int) -> list[tuple[int, int]]:
+    """Cuts the tensors, in backward order, into buckets.
+
+    Args:
+        work: Tensors and control block.
+        bucket_bytes: A bucket is closed once it holds at least this much.
+
+    Returns:
+        For each bucket its last tensor and its bytes; the control block is in the last one.
+    """
+    out: list[tuple[int, int]] = []
+    held = 0
+    sizes = work.tensor_bytes().tolist()
+    for tensor, size in enumerate(sizes):
+        held += size
+        if held >= bucket_bytes or tensor == len(sizes) - 1:
+            out.append((tensor, held))
+            held = 0
+    last_tensor, size = out[-1]
+    out[-1] = (last_tensor, size + work.control_bytes)
+    return out
