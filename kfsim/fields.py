@@ -1,4 +1,4 @@
-"""Reads a TOML table into a frozen dataclass, strictly: every fault names file, key and rule."""
+"""Reads a TOML table into a frozen dataclass; every fault names file, key and rule."""
 
 import dataclasses
 import math
@@ -50,6 +50,8 @@ def field(
         "below": below,
         "choices": choices,
     }
+    if isinstance(default, dict):
+        return dataclasses.field(default_factory=lambda: dict(default), metadata=rules)
     return dataclasses.field(default=default, metadata=rules)
 
 
@@ -58,8 +60,8 @@ def read(cls: type[T], table: Mapping[str, Any], where: str) -> T:
 
     Args:
         cls: Dataclass whose fields were made by `field`, or are dataclasses or tuples of them.
-        table: Parsed TOML. ``source`` (text) and ``sources`` (a table of texts by key) are notes
-            and may stand in every table.
+        table: Parsed TOML. ``source`` (text) and ``sources`` (a table of texts by key) are
+            notes and may stand in every table.
         where: File and table, for messages.
 
     Returns:
@@ -133,7 +135,9 @@ def _scalar(hint: Any, value: Any, rules: Mapping[str, Any], where: str) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         raise UsageError(f"{where}: must be finite, got {value!r}")
     if isinstance(value, str) and rules.get("choices") and value not in rules["choices"]:
-        raise UsageError(f"{where}: must be one of {', '.join(rules['choices'])}, got {value!r}")
+        raise UsageError(
+            f"{where}: must be one of {', '.join(rules['choices'])}, got {value!r}"
+        )
     if isinstance(value, int | float) and not isinstance(value, bool):
         _check_range(value, rules, where)
     return value

@@ -8,7 +8,7 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from kfcore.controller import Controller, LocalStep, StepOutcome
+from kfcore.controller import Controller, LocalStep
 from kfcore.monitors import Undefined
 from kfcore.policy.actions import Resize
 from kfcore.policy.base import Policy
@@ -112,7 +112,7 @@ class SimJob:
             self._measure(began_s, work, exchange)
             self._write_row(step, settings, began_s, work, exchange, float(norms.samples.sum()))
             ended = self._gradients.apply(job, skipped=outcome.skipped)
-            yield from self._change(step, outcome)
+            yield from self._change(step)
             if ended and not job.stopped:
                 job.epoch_done()
         job.train_end()
@@ -208,7 +208,7 @@ class SimJob:
         hosts = -(-workers // cluster.ranks_per_host)
         return hosts * cluster.price_per_host_hour * time_s / 3600
 
-    def _change(self, step: int, outcome: StepOutcome) -> Generator[simpy.Event, None, None]:
+    def _change(self, step: int) -> Generator[simpy.Event, None, None]:
         """Carries out what the boundary installed, and what the cluster imposes."""
         job = self.controller
         old = len(self._rank_s)

@@ -109,8 +109,8 @@ class Links:
         Raises:
             UsageError: the schedule does not exist for this world, or the tier cannot model it.
         """
-        key = (spec, buffer_bytes, self._world_size, self._background, segment_bytes, unit_bytes,
-               rate_cap_gbps, tier)  # fmt: skip
+        where = (self._world_size, self._background, rate_cap_gbps)
+        key = (spec, buffer_bytes, where, segment_bytes, unit_bytes, tier)
         if key not in self._kept:
             self._prepare(key)
         self._kept.move_to_end(key)
@@ -118,10 +118,11 @@ class Links:
         return Collective(replay.run(np.ascontiguousarray(ready_s, np.float64)), sent)
 
     def _prepare(self, key: Any) -> None:
-        spec, buffer_bytes, world_size, background, segment_bytes, unit_bytes, cap, tier = key
+        spec, buffer_bytes, where, segment_bytes, unit_bytes, tier = key
+        world_size = where[0]
         replay = _native.Replay(
             schedule.build(spec, world_size),
-            self._fabric(world_size, background, cap),
+            self._fabric(*where),
             buffer_bytes,
             segment_bytes=segment_bytes,
             unit_bytes=unit_bytes,
@@ -167,7 +168,9 @@ class Links:
                 else infinity
             ),
             background=[
-                _native.BackgroundFlows(*flows) for flows in background if max(flows[:2]) < hosts
+                _native.BackgroundFlows(*flows)
+                for flows in background
+                if max(flows[:2]) < hosts
             ],
         )
 

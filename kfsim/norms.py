@@ -1,4 +1,4 @@
-"""Where a simulated step's loss and gradient norms come from: a law, a real model, or nowhere."""
+"""Where a step's loss and gradient norms come from: a law, a real model, or nowhere."""
 
 import math
 from collections.abc import Sequence
@@ -94,8 +94,9 @@ class NoGradients:
 
 
 class LawGradients(NoGradients):
-    """Norms that a noise scale phi implies: E|g_i|^2 = |G|^2 (1 + phi/b), E|G_B|^2 = |G|^2 (1 + phi/B).
+    """Norms that a noise scale phi implies for batches of b (a rank's) and B (all ranks').
 
+    E|g_i|^2 = |G|^2 (1 + phi / b) and E|G_B|^2 = |G|^2 (1 + phi / B).
     Source: McCandlish et al., arXiv:1812.06162, appendix A.1, with phi = tr(Sigma) / |G|^2.
 
     Args:
@@ -154,7 +155,9 @@ class TaskGradients:
             self._order = rng.permutation(n_samples)
             self._cursor = 0
         total = min(job.global_batch, n_samples - self._cursor)
-        edges = [self._cursor + total * rank // job.world_size for rank in range(job.world_size + 1)]
+        edges = [
+            self._cursor + total * rank // job.world_size for rank in range(job.world_size + 1)
+        ]
         self._cursor += total
         losses, norms = np.empty(job.world_size), np.empty(job.world_size)
         mean: list[Any] = []
@@ -167,8 +170,8 @@ class TaskGradients:
             if rank == 0:
                 mean = [view * share for view in views]
             else:
-                for held, view in zip(mean, views, strict=True):
-                    held += view * share
+                for place, view in enumerate(views):
+                    mean[place] += view * share
         for grad, held in zip(grads, mean, strict=True):
             grad[...] = held
         return StepNorms(losses, norms, finite_norm(mean), np.diff(edges).astype(float))

@@ -87,7 +87,9 @@ def summarize(
         "repeats": scenario.run.repeats,
         "seed": scenario.run.seed,
         "throughput_samples_per_s": throughput,
-        "throughput_std_samples_per_s": float(np.std(rates, ddof=1)) if len(rates) > 1 else math.nan,
+        "throughput_std_samples_per_s": float(np.std(rates, ddof=1))
+        if len(rates) > 1
+        else math.nan,
         "per_worker_samples_per_s": throughput / workers,
         "step_s": mean("step_s"),
         "compute_s": mean("compute_s"),

@@ -38,7 +38,9 @@ class Run:
     steps: int = field(20, doc="training steps", at_least=1)
     warmup_steps: int = field(0, doc="steps left out of the summary", at_least=0)
     seed: int = field(0, doc="all random draws follow from it", at_least=0)
-    repeats: int = field(1, doc="independent repetitions, each with draws of its own", at_least=1)
+    repeats: int = field(
+        1, doc="independent repetitions, each with draws of its own", at_least=1
+    )
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,9 @@ class Cluster:
     """Hosts and the network between them."""
 
     hosts: int = field(doc="virtual machines the job starts on", at_least=1, at_most=8192)
-    nic_gbps: float = field(doc="rate of a host's network card, each way", unit="Gbit/s", above=0)
+    nic_gbps: float = field(
+        doc="rate of a host's network card, each way", unit="Gbit/s", above=0
+    )
     ranks_per_host: int = field(1, doc="workers on one host", at_least=1)
     tcp_efficiency: float = field(
         1.0, doc="share of nic_gbps that payload gets", above=0, at_most=1
@@ -129,7 +133,7 @@ class TaskSource:
     """A real model that the simulated workers train."""
 
     factory: str = field(doc="FILE.py:NAME of what makes a kfcore.task.Task")
-    arguments: dict[str, Any] = field({}, doc="keyword arguments for it")
+    arguments: dict[str, Any] = field({}, doc="keyword arguments for it")  # noqa: RUF009 - copied per object
     seed: int = field(0, doc="of the order of samples, as in Job.batches", at_least=0)
 
 
@@ -250,7 +254,9 @@ def parse(raw: Mapping[str, Any], path: str = "scenario") -> Scenario:
     known = {*_SECTIONS, *_LISTS, "system", "policies", "source"}
     for key in raw:
         if key not in known:
-            raise UsageError(f"{path}: unknown table {key!r}; there are: {', '.join(sorted(known))}")
+            raise UsageError(
+                f"{path}: unknown table {key!r}; there are: {', '.join(sorted(known))}"
+            )
     for key in _REQUIRED:
         if key not in raw:
             raise UsageError(f"{path}: table [{key}] is required")
@@ -292,7 +298,9 @@ def _check_together(scenario: Scenario) -> None:
                 f"(cluster.hosts), got {other.host}"
             )
     if scenario.noise is not None and scenario.task is not None:
-        raise UsageError(f"{path}: give noise or task, not both: each decides the gradient norms")
+        raise UsageError(
+            f"{path}: give noise or task, not both: each decides the gradient norms"
+        )
     if scenario.run.warmup_steps >= scenario.run.steps:
         raise UsageError(
             f"{path}: run: warmup_steps must be < steps = {scenario.run.steps}, "
@@ -321,7 +329,9 @@ def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     out = dict(base)
     for key, value in over.items():
         old = out.get(key)
-        out[key] = _merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+        out[key] = (
+            _merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+        )
     return out
 
 

@@ -113,7 +113,9 @@ def _own_policies(scenario: Scenario) -> list[str]:
 def _find(spec: str, scenario_path: str) -> str:
     file = spec.partition(":")[0]
     beside = Path(scenario_path).parent / file
-    return f"{beside}{spec[len(file) :]}" if not Path(file).exists() and beside.exists() else spec
+    return (
+        f"{beside}{spec[len(file) :]}" if not Path(file).exists() and beside.exists() else spec
+    )
 
 
 def _make_task(source: TaskSource, scenario_path: str) -> Task:

@@ -41,7 +41,9 @@ class Model:
 def model_names() -> tuple[str, ...]:
     """Names of the stored models, sorted."""
     folder = resources.files("kfsim") / "data"
-    return tuple(sorted(item.name[:-4] for item in folder.iterdir() if item.name.endswith(".csv")))
+    return tuple(
+        sorted(item.name[:-4] for item in folder.iterdir() if item.name.endswith(".csv"))
+    )
 
 
 @functools.cache

@@ -38,7 +38,10 @@ class Horovod:
         True, doc="requests of known tensors travel as a bit vector (0.16.2 and later)"
     )
     request_us: float = field(
-        1.0, doc="coordinator's time for one rank's request for one tensor", unit="us", at_least=0
+        1.0,
+        doc="coordinator's time for one rank's request for one tensor",
+        unit="us",
+        at_least=0,
     )
     path_gbps: float | None = field(
         None, doc="what the data path delivers; absent: the card's rate", unit="Gbit/s", above=0
@@ -64,7 +67,9 @@ class Horovod:
         sent = np.zeros(links.world_size, dtype=np.int64)
         operations = 0
         for wake_s, tensors in self._cycles(ready_s, free_s):
-            begin_s = np.full(links.world_size, wake_s + self._negotiation_s(len(tensors), links))
+            begin_s = np.full(
+                links.world_size, wake_s + self._negotiation_s(len(tensors), links)
+            )
             for size in self._fuse([int(sizes[t]) for t in tensors]):
                 copy_s = 0.0 if self.copy_gbytes_per_s is None else (
                     size / (self.copy_gbytes_per_s * 1e9)
@@ -100,7 +105,7 @@ class Horovod:
         first = 0
         wake_s = float(free_s.max())
         while first < len(order):
-            # Wake-ups that find nothing ready change nothing: go straight to the next useful one.
+            # Wake-ups that find nothing ready change nothing: go to the next useful one.
             waiting_s = float(ready_s[order[first]]) - wake_s
             if waiting_s > 0:
                 wake_s += math.ceil(waiting_s / cycle_s - 1e-12) * cycle_s

@@ -2,7 +2,7 @@
 
 Buckets are filled in backward order; each is one all-reduce, and a rank runs them one after
 another. The control block of the adaptation engine rides in the last. Source: this project's
-executor (``docs/architecture.md``); bucketing as in Li et al., "PyTorch Distributed", VLDB 2020.
+executor (``docs/architecture.md``); buckets as in Li et al., "PyTorch Distributed", VLDB 2020.
 """
 
 from dataclasses import dataclass
@@ -24,9 +24,7 @@ class Kf:
     bucket_mib: float = field(
         25.0, doc="a bucket is closed when it holds this much", unit="MiB", above=0
     )
-    segment_kib: int = field(
-        0, doc="pipelining unit; 0: whole chunks", unit="KiB", at_least=0
-    )
+    segment_kib: int = field(0, doc="pipelining unit; 0: whole chunks", unit="KiB", at_least=0)
     overlap: bool = field(True, doc="start a bucket while backward still runs")
     tier: str = field(
         "auto", doc="how link sharing is computed", choices=("auto", "recurrence", "fluid")
