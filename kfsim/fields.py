@@ -2,9 +2,10 @@
 
 import dataclasses
 import math
+import operator
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from kfcore.errors import UsageError
@@ -144,13 +145,13 @@ def _scalar(hint: Any, value: Any, rules: Mapping[str, Any], where: str) -> Any:
 
 
 def _check_range(value: float, rules: Mapping[str, Any], where: str) -> None:
-    tests = (
-        ("at_least", ">=", lambda limit: value >= limit),
-        ("above", ">", lambda limit: value > limit),
-        ("at_most", "<=", lambda limit: value <= limit),
-        ("below", "<", lambda limit: value < limit),
+    tests: tuple[tuple[str, str, Callable[[float, float], bool]], ...] = (
+        ("at_least", ">=", operator.ge),
+        ("above", ">", operator.gt),
+        ("at_most", "<=", operator.le),
+        ("below", "<", operator.lt),
     )
     for rule, sign, holds in tests:
         limit = rules.get(rule)
-        if limit is not None and not holds(limit):
+        if limit is not None and not holds(value, limit):
             raise UsageError(f"{where}: must be {sign} {limit}, got {value}")

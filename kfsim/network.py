@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kfcore import _native, schedule
+from kfsim.cluster import Cluster
 
 __all__ = ["Collective", "Links"]
 
@@ -37,10 +38,10 @@ class Links:
     """Replays schedules on a cluster, and keeps what was prepared for them.
 
     Args:
-        cluster: The scenario's `kfsim.scenario.Cluster`.
+        cluster: The scenario's.
     """
 
-    def __init__(self, cluster: Any) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._world_size = cluster.hosts * cluster.ranks_per_host
         self._background: tuple[tuple[int, int, int], ...] = ()
@@ -57,7 +58,7 @@ class Links:
     @property
     def latency_s(self) -> float:
         """One way, between hosts."""
-        return float(self._cluster.latency_us) * 1e-6
+        return self._cluster.latency_us * 1e-6
 
     def resize(self, world_size: int) -> None:
         """Uses the first hosts that hold so many ranks.
