@@ -134,7 +134,10 @@ def test_registered_hyper_parameters_change_and_others_are_refused():
     [
         (SetLocalBatch(0), "integer in \\[1, .*got 0 from policy AtStep"),
         (SetLocalBatch(2.5), "got 2.5"),
-        (SetLocalBatch(Undefined("no data yet")), "undefined \\(no data yet\\)"),
+        (
+            SetLocalBatch(Undefined("no data yet")),
+            "set from a metric without a value: undefined \\(no data yet\\)",
+        ),
         (SetLearningRate(nan), "got nan"),
         (SetLearningRate(inf), "got inf"),
         (SetLocalBatch("64"), "must be a number, got '64'"),
@@ -319,6 +322,7 @@ def test_a_gradient_that_is_not_finite_is_skipped_by_all_and_feeds_no_average():
     assert job.samples == 16
     assert not run_step(job).skipped
     assert run_step(job, norm=inf).skipped  # a sum that overflowed
+    assert run_step(job, LocalStep(grad_sq_norm=np.array([inf, 1.0])), norm=nan).skipped
 
 
 def test_built_in_metrics():

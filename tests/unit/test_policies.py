@@ -1,5 +1,6 @@
 """The built-in policies follow their formulas; policies load from text."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from kfcore.controller import Controller, LocalStep
 from kfcore.errors import UsageError
 from kfcore.monitors import Metrics, Undefined
-from kfcore.policy import Observation, SetLocalBatch, SetSchedule
+from kfcore.policy import Observation, Resize, SetLocalBatch, SetSchedule
 from kfcore.policy.interference import InterferenceSchedule
 from kfcore.policy.load import BUILT_IN, find_policy, load_policy
 from kfcore.policy.noise_scale import NoiseScaleBatch
@@ -142,13 +143,24 @@ def test_interference_needs_more_than_half_of_the_votes(slow, switches):
 
 
 def test_interference_switches_once_only():
-    ranks = Rates(InterferenceSchedule("ring"))
-    for rate in [100.0] * 5 + [10.0] * 20:
-        ranks.step([rate] * 8)
-    assert ranks.job.schedule == "ring"
-    assert not [p for p in ranks.job.policy_states().values() if not p["switched"]]
-    for _ in range(10):
-        assert ranks.step([1.0] * 8) == "ring"
+    policy = InterferenceSchedule("ring")
+    slow = dataclasses.replace(seen(), signals={"slow": 4.0})
+    assert policy.after_step(slow).schedule == "ring"
+    assert policy.after_step(slow) is None
+    assert policy.state()["switched"]
+
+
+def test_interference_takes_another_reference_when_the_workers_change():
+    policy = InterferenceSchedule(reference_step=2)
+    ranks = Rates(policy, world_size=4)
+    for _ in range(3):
+        ranks.step([1000.0] * 4)
+    ranks.job.propose(Resize(8))
+    for _ in range(4):
+        ranks.step([100.0] * ranks.job.world_size)
+    assert ranks.job.world_size == 8
+    assert ranks.step([50.0] * 8) == "star"
+    assert ranks.job.signals == {"slow": 8.0}
 
 
 def test_interference_takes_its_reference_at_the_fifth_measured_step():
