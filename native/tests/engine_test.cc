@@ -116,6 +116,21 @@ TEST(Engine, RanksAtDifferentStepsOrConfigurationsDisagree) {
   EXPECT_EQ(drifted[0].decide(reduce(drifted)).verdict, Verdict::conflict);
 }
 
+TEST(Engine, AnInstallShowsInEveryLaterDigest) {
+  std::vector<Engine> engines(2, Engine(first_settings(), 1));
+  engines[1].propose({{"local_batch", 64.0, "", ""}});
+  for (Engine& engine : engines) engine.decide(engine.digest_words());  // as if each were alone
+  EXPECT_EQ(engines[0].step(), engines[1].step());
+  EXPECT_EQ(engines[0].decide(reduce(engines)).verdict, Verdict::conflict);
+}
+
+TEST(Engine, BothZerosAreOneValue) {
+  std::vector<Engine> engines(2, Engine(first_settings(), 1));
+  engines[0].propose({{"learning_rate", 0.0, "", ""}});
+  engines[1].propose({{"learning_rate", -0.0, "", ""}});
+  EXPECT_EQ(engines[0].decide(reduce(engines)).verdict, Verdict::installed);
+}
+
 TEST(Engine, AValueAlreadyInForceIsNoChange) {
   Engine engine(first_settings(), 1);
   const auto before = engine.digest_words();
@@ -143,6 +158,7 @@ TEST(Engine, RefusesWhatCannotBeInstalled) {
       refused("local_batch", 0.5),
       HasSubstr("local_batch must be an integer in [1, 1048576], got 0.5 from policy P"));
   EXPECT_THAT(refused("local_batch", 0.0), HasSubstr("got 0 from"));
+  EXPECT_THAT(refused("local_batch", 2.5), HasSubstr("got 2.5 from"));
   EXPECT_THAT(refused("learning_rate", std::numeric_limits<double>::quiet_NaN()),
               HasSubstr("nan"));
   EXPECT_THAT(refused("learning_rate", -1.0), HasSubstr("must be in [0, inf], got -1"));

@@ -82,6 +82,13 @@ TEST(NoiseScale, IsUndefinedWhenTheDenominatorIsNotPositive) {
   EXPECT_FALSE(estimator.value().has_value());
 }
 
+TEST(NoiseScale, CountsANegativeVarianceAsNoNoise) {
+  NoiseScale estimator(0);
+  estimator.update(4, 5, 16, 2);
+  EXPECT_LT(*estimator.var(), 0);
+  EXPECT_EQ(*estimator.value(), 0);
+}
+
 TEST(NoiseScale, IgnoresNonFiniteNorms) {
   NoiseScale estimator(0.9);
   estimator.update(5, 4, 16, 2);
