@@ -22,6 +22,7 @@ from kfcore.gradients import finite_norm, float_view, scale
 from kfcore.monitors import Metrics, Monitor
 from kfcore.policy.base import Policy
 from kfcore.policy.load import load_policy
+from kfcore.sampling import DataPass
 from kfcore.task import Task
 
 __all__ = ["Job", "JobSession"]
@@ -194,10 +195,9 @@ class Job:
     ) -> Iterator[NDArray[np.int64]]:
         """This rank's batches of one pass over the data; `step` must follow each.
 
-        A batch has `local_batch` samples; where fewer than a global batch are left, ranks share
-        them as evenly as can be, and `step` weighs the ranks so that the mean stays exact. Each
-        sample is used once, except fewer than `world_size` that may remain at the end. The pass
-        ends early when a policy stops the job.
+        A batch has `local_batch` samples, fewer at the end of the pass; `step` weighs the ranks
+        so that the mean stays exact when their batches differ. See `kfcore.sampling.DataPass`.
+        The pass ends early when a policy stops the job.
 
         Args:
             n_samples: Samples of the data set, >= world_size.
@@ -215,17 +215,14 @@ class Job:
                 f"n_samples must be >= world_size {self.world_size}, got {n_samples}"
             )
         self._begin()
-        rng = np.random.default_rng([seed, self.epoch])
-        order = rng.permutation(n_samples) if shuffle else np.arange(n_samples)
-        cursor = 0
-        while not self.stopped and n_samples - cursor >= self.world_size:
-            total = min(self.global_batch, n_samples - cursor)
-            begin = cursor + total * self.rank // self.world_size
-            end = cursor + total * (self.rank + 1) // self.world_size
-            cursor += total
-            self._handed = end - begin
-            self._share = self._handed * self.world_size / total
-            yield order[begin:end]
+        data = DataPass(n_samples, seed=seed, epoch=self.epoch, shuffle=shuffle)
+        while not self.stopped:
+            taken = data.take(self.world_size, self.global_batch)
+            if taken is None:
+                break
+            indices = taken.of(self.rank)
+            self._handed, self._share = len(indices), taken.weight(self.rank)
+            yield indices
             if self._handed is not None:
                 raise UsageError("job.step was not called for the batch before this one")
         if not self.stopped:
