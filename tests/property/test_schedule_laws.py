@@ -232,3 +232,32 @@ def tree_weight(tree, matrix):
 
 def star_weight(matrix):
     return sum((matrix[0][v] + matrix[v][0]) / 2 for v in range(1, len(matrix)))
+
+
+PARTS = [
+    *ks.names(),
+    "(",
+    ")",
+    ",",
+    "=",
+    "*",
+    "0",
+    "1",
+    "2",
+    "-1",
+    "root",
+    "order",
+    "intra",
+    " ",
+]
+
+
+@settings(max_examples=1_000)
+@given(text=st.lists(st.sampled_from(PARTS), max_size=14).map("".join), n=st.integers(1, 5))
+def test_any_text_is_a_right_schedule_or_refused(text, n):
+    try:
+        schedule = ks.build(text, n)
+    except UsageError:
+        return
+    ks.validate(schedule)
+    assert ks.build(schedule.name, n) == schedule
