@@ -15,14 +15,7 @@ from kfcore.configuration import first_settings, plain
 from kfcore.control import ControlBlock, Vector
 from kfcore.errors import UsageError
 from kfcore.events import Change
-from kfcore.monitors import (
-    Metrics,
-    Monitor,
-    StepView,
-    Undefined,
-    built_in_metrics,
-    start_monitors,
-)
+from kfcore.monitors import Monitor, MonitorSet, StepView, Undefined
 from kfcore.policy.actions import Action, as_actions
 from kfcore.policy.base import HOOKS, Policy, named_once
 from kfcore.policy.observation import LocalStep, Observation
@@ -103,11 +96,12 @@ class Controller:
             first_settings(world_size, local_batch, learning_rate, schedule, hyper or {}),
             view_version,
         )
-        self._monitors = start_monitors(
+        self._monitors = MonitorSet(
             [
                 *(("the caller", monitor) for monitor in monitors),
                 *((policy.name, monitor) for policy in policies for monitor in policy.monitors),
-            ]
+            ],
+            self._report_undefined,
         )
         self._block = ControlBlock(policies)
         self._rank = rank
@@ -117,8 +111,6 @@ class Controller:
         self._hyper_names = tuple(sorted(hyper or {}))
         self._wanted: dict[str, float | str] = {}
         self._epoch_open = False
-        self._warned: set[str] = set()
-        self._samples_before = math.nan
         self.step = 0
         self.epoch = 0
         self.samples = 0
@@ -126,7 +118,7 @@ class Controller:
         self.sum_len = self._block.sum_len
         self.max_len = self._block.max_len
         self._read_settings()
-        self.metrics = self._measure(None)
+        self.metrics = self._monitors.first()
 
     # What is in force now. `_read_settings` refreshes these after each install.
     world_size: int
@@ -141,7 +133,7 @@ class Controller:
     @property
     def wants_norms(self) -> bool:
         """Whether a monitor will use the local gradient's norm of the coming step."""
-        return any(monitor.wants_norms(self.step + 1) for monitor in self._monitors)
+        return self._monitors.wants_norms(self.step + 1)
 
     @property
     def proposal_text(self) -> str:
@@ -195,13 +187,19 @@ class Controller:
         self.step += 1
         self._wanted.clear()
         skipped = cluster.nonfinite_ranks > 0 or math.isinf(grad_sq_norm)
+        view = None
         if skipped:
             self._emit("skipped", "step", reason="a gradient was not finite")
         else:
             self.samples += round(cluster.samples)
-            self._update_monitors(cluster, grad_sq_norm)
-        self.metrics = self._measure(cluster)
-        self._samples_before = cluster.samples
+            view = StepView(
+                step=self.step,
+                world_size=self.world_size,
+                samples=cluster.samples,
+                mean_grad_sq_norm=cluster.mean_grad_sq_norm,
+                grad_sq_norm=grad_sq_norm,
+            )
+        self.metrics = self._monitors.step(cluster, view)
         if decision.verdict == _native.Verdict.conflict:
             return StepOutcome(skipped=skipped, conflict=True)
         installed = self._install(decision.installed) if decision.installed else ()
@@ -331,8 +329,7 @@ class Controller:
     def _install(self, entries: Sequence[_native.Installed]) -> tuple[Change, ...]:
         self._read_settings()
         if any(entry.name in ("local_batch", "world_size") for entry in entries):
-            for monitor in self._monitors:
-                monitor.reset()
+            self._monitors.reset()
         installed = []
         for entry in entries:
             change = Change(
@@ -355,30 +352,9 @@ class Controller:
             )
         return tuple(installed)
 
-    def _update_monitors(self, cluster: _native.ClusterStep, grad_sq_norm: float) -> None:
-        if not self._monitors:
-            return
-        view = StepView(
-            self.step, self.world_size, cluster.samples, cluster.mean_grad_sq_norm, grad_sq_norm
-        )
-        for monitor in self._monitors:
-            monitor.update(view)
-
-    def _measure(self, cluster: _native.ClusterStep | None) -> Metrics:
-        out = built_in_metrics(cluster, self._samples_before)
-        for monitor in self._monitors:
-            out.update(monitor.metrics())
-        if cluster is not None:
-            self._report_undefined(out)
-        return out
-
-    def _report_undefined(self, metrics: Metrics) -> None:
-        """Say once of each metric that it does not exist and will not by itself."""
-        for name, value in metrics.items():
-            if isinstance(value, Undefined) and value.warn and name not in self._warned:
-                self._warned.add(name)
-                self._emit("undefined", name, reason=value.reason)
-                warnings.warn(f"metric {name} is {value!r}", UserWarning, stacklevel=4)
+    def _report_undefined(self, name: str, value: Undefined) -> None:
+        self._emit("undefined", name, reason=value.reason)
+        warnings.warn(f"metric {name} is {value!r}", UserWarning, stacklevel=4)
 
     def _read_settings(self) -> None:
         value = self._engine.value
