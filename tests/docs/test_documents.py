@@ -21,17 +21,20 @@ ROOT = Path(__file__).resolve().parents[2]
 PATTERNS = ("*.md", "docs/**/*.md", "examples/*.md", "experiments/**/*.md")
 DOCUMENTS = sorted(path for pattern in PATTERNS for path in ROOT.glob(pattern))
 COMMAND_TIMEOUT_S = 90
+BIN = Path(sys.executable).parent
+# In a source tree that is not installed there is no `kf` command; the module does the same.
+PRELUDE = "" if (BIN / "kf").exists() else f'kf() {{ {sys.executable} -m kfcore "$@"; }}\n'
 
 
 def run_console(example: Example) -> None:
     environment = os.environ | {
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PATH": f"{BIN}:{os.environ['PATH']}",
         "COLUMNS": "120",
         "NO_COLOR": "1",
     }
     for command, expected in commands(example.parsed):
         done = subprocess.run(
-            ["bash", "-c", command],
+            ["bash", "-c", PRELUDE + command],
             cwd=ROOT,
             env=environment,
             stdin=subprocess.DEVNULL,
