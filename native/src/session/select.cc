@@ -1,6 +1,7 @@
 #include "session/select.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "kf/generators.h"
 
@@ -8,42 +9,22 @@ namespace kf {
 
 namespace {
 
-// Below this size the number of rounds decides, above it the bytes a rank sends.
-constexpr std::int64_t kLatencyBound = 32 * 1024;
-
-const char* stand_in(Collective collective, std::int64_t buffer_bytes) {
-  switch (collective) {
-    case Collective::all_reduce:
-      return buffer_bytes <= kLatencyBound ? "recursive_doubling" : "ring";
-    case Collective::reduce:
-    case Collective::broadcast:
-      return buffer_bytes <= kLatencyBound ? "binomial_tree" : "ring";
-    case Collective::reduce_scatter:
-    case Collective::all_gather:
-      return "ring";
-    case Collective::gather:
-    case Collective::scatter:
-      return "star";
-    case Collective::all_to_all:
-      return "pairwise";
-    case Collective::barrier:
-      return "dissemination";
-  }
-  return "ring";
+// By powers of two, so that a session keeps few plans however many sizes it meets.
+std::string automatic(std::int64_t buffer_bytes) {
+  const auto bytes = static_cast<std::uint64_t>(std::max<std::int64_t>(buffer_bytes, 1));
+  return "auto(buffer_bytes=" + std::to_string(std::bit_ceil(bytes)) + ")";
 }
 
 }  // namespace
 
 std::string select_schedule(std::string_view session_spec, Collective collective,
                             std::int64_t buffer_bytes) {
-  const std::string_view name = session_spec.substr(0, session_spec.find('('));
-  if (name != "auto") {
-    const auto offered = collectives_of(name);
-    if (std::find(offered.begin(), offered.end(), collective) != offered.end()) {
-      return std::string(session_spec);
-    }
+  if (session_spec == "auto") return automatic(buffer_bytes);
+  const auto offered = collectives_of(session_spec.substr(0, session_spec.find('(')));
+  if (std::find(offered.begin(), offered.end(), collective) != offered.end()) {
+    return std::string(session_spec);
   }
-  return stand_in(collective, buffer_bytes);
+  return automatic(buffer_bytes);
 }
 
 }  // namespace kf

@@ -1,5 +1,5 @@
-// Which schedule an operation runs: the session's own where it offers the collective, else a
-// stand-in; `auto` by the size of the buffer. Pure, so every rank selects the same.
+// Which schedule an operation runs: the session's own where it offers the collective, else the
+// cheapest for the size of its buffer. Pure, so every rank selects the same.
 #pragma once
 
 #include <cstdint>

@@ -83,9 +83,7 @@ class Session::Impl {
   }
 
   void set_schedule(const std::string& spec) {
-    if (spec.substr(0, spec.find('(')) != "auto") {
-      build_schedule(spec, Collective::all_reduce, view_.world_size());
-    }
+    build_schedule(spec, Collective::all_reduce, view_.world_size());  // or throws
     const std::lock_guard lock(mutex_);
     options_.schedule = spec;
   }

@@ -157,6 +157,7 @@ std::string Connection::receive(FrameSink& sink) {
       return error_text(errno);
     }
     taken += static_cast<std::size_t>(got);
+    bytes_received_ += static_cast<std::uint64_t>(got);
     std::size_t into_stage = static_cast<std::size_t>(got);
     if (reading_ == Reading::direct && staged() == 0) {
       const auto into_regions =

@@ -23,6 +23,7 @@ class Connection {
   int peer() const noexcept { return peer_; }
   bool open() const noexcept { return static_cast<bool>(fd_); }
   bool queued() const noexcept { return !queue_.empty(); }
+  std::uint64_t bytes_received() const noexcept { return bytes_received_; }
 
   // True: sent completely. False: queued; its ticket is reported when it is sent.
   bool send_data(const Frame& frame, std::span<const Region> regions, std::uint64_t ticket);
@@ -68,6 +69,7 @@ class Connection {
   int peer_;
   int broken_ = 0;  // errno of a failed write, reported by the next flush
   std::deque<Outgoing> queue_;
+  std::uint64_t bytes_received_ = 0;  // headers included
 
   std::vector<std::byte> stage_;
   std::size_t stage_begin_ = 0;

@@ -122,15 +122,29 @@ class TcpTransport final : public Transport {
     Peer& peer = peers_[static_cast<std::size_t>(event.data.u64)];
     if (!peer.link.open()) return;
     // what has arrived is read before a failure is believed: a peer that said goodbye or why it
-    // died closes right afterwards
+    // died closes right afterwards, and that may happen between reading and writing
     std::string failure = peer.link.receive(sink);
-    if (failure.empty() && (event.events & EPOLLOUT) != 0U) failure = peer.link.flush(sink);
+    if (failure.empty() && (event.events & EPOLLOUT) != 0U) {
+      const std::string unsent = peer.link.flush(sink);
+      if (!unsent.empty()) failure = last_words(peer.link, sink, unsent);
+    }
     if (!failure.empty()) {
       peer.link.close();  // leaves the epoll set with its descriptor
       sink.lost(peer.link.peer(), failure);
       return;
     }
     want_output(peer);
+  }
+
+  // Reads what is left on a connection that cannot be written to; why it failed.
+  std::string last_words(Connection& link, FrameSink& sink, const std::string& unsent) {
+    std::uint64_t before = 0;
+    do {
+      before = link.bytes_received();
+      const std::string failure = link.receive(sink);
+      if (!failure.empty()) return failure;
+    } while (link.bytes_received() != before);
+    return unsent;
   }
 
   // One round over all queues; true while something is left. Blocks for a short while at most.
