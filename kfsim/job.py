@@ -199,7 +199,7 @@ class SimJob:
                 "collectives": exchange.collectives,
                 "cost": self._cost,
                 "loss": _number(metrics.get("loss")),
-                "noise_scale": _number(metrics.get("noise_scale")),
+                "noise_scale": _number(metrics.get("gns")),
             }
         )
 
