@@ -12,10 +12,12 @@ if TYPE_CHECKING:
     from kfcore import monitors
     from kfcore.job import Job
     from kfcore.policy import (
+        Each,
         LocalStep,
         Max,
         Mean,
         Min,
+        Note,
         Observation,
         Policy,
         Resize,
@@ -31,11 +33,13 @@ if TYPE_CHECKING:
     from kfcore.world import init, inproc_world
 
 __all__ = [
+    "Each",
     "Job",
     "LocalStep",
     "Max",
     "Mean",
     "Min",
+    "Note",
     "Observation",
     "Policy",
     "Resize",

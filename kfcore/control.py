@@ -1,6 +1,7 @@
 """The control block in Python: the core's words first, then the policies' signals."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,8 @@ class ControlBlock:
 
     Args:
         policies: All policies of the job; each is asked once for its signals.
+        world_size: Ranks, >= 1.
+        rank: This one.
 
     Attributes:
         sum_len: Words of the vector that is sum-reduced.
@@ -31,7 +34,7 @@ class ControlBlock:
         UsageError: two policies use one signal name.
     """
 
-    def __init__(self, policies: Sequence[Policy]) -> None:
+    def __init__(self, policies: Sequence[Policy], world_size: int, rank: int) -> None:
         nothing = LocalStep()
         declared: dict[str, Mapping[str, Signal]] = {}
         for policy in policies:
@@ -39,7 +42,20 @@ class ControlBlock:
             if signals:
                 declared[policy.name] = signals
         self._signalling = tuple(policy for policy in policies if policy.name in declared)
-        self._table = SignalTable(declared, _native.CONTROL_SUMS, _native.CONTROL_MAXES)
+        self._declared = declared
+        self._rank = rank
+        self.resize(world_size)
+
+    def resize(self, world_size: int) -> None:
+        """Lay the vectors out for another number of ranks.
+
+        Args:
+            world_size: Ranks, >= 1.
+        """
+        self._world_size = world_size
+        self._table = SignalTable(
+            self._declared, _native.CONTROL_SUMS, _native.CONTROL_MAXES, world_size
+        )
         self.sum_len = self._table.sum_len
         self.max_len = self._table.max_len
 
@@ -47,7 +63,6 @@ class ControlBlock:
         self,
         local: LocalStep,
         digest_words: Sequence[float],
-        world_size: int,
         local_batch: int,
     ) -> tuple[Vector, Vector]:
         """Local words of one rank, or of all ranks when a field is an array.
@@ -55,7 +70,6 @@ class ControlBlock:
         Args:
             local: What was measured.
             digest_words: The engine's two words.
-            world_size: Ranks; the length of array fields.
             local_batch: Stands for ``samples`` where that is NaN.
 
         Returns:
@@ -74,6 +88,7 @@ class ControlBlock:
             local.samples,
         )
         stacked = any(isinstance(value, np.ndarray) and value.ndim for value in values)
+        world_size = self._world_size
         rows = world_size if stacked else 1
         fields = np.empty((rows, _native.LOCAL_FIELDS))
         if stacked:
@@ -94,18 +109,17 @@ class ControlBlock:
         maxes = np.empty((rows, self.max_len))
         _native.encode_rows(fields, digest_words, sums, maxes)
         for policy in self._signalling:
-            self._table.write(policy.name, policy.signals(local), sums, maxes)
+            self._table.write(
+                policy.name, policy.signals(local), sums, maxes, 0 if stacked else self._rank
+            )
         return (sums, maxes) if stacked else (sums[0], maxes[0])
 
-    def decode(
-        self, sums: Vector, maxes: Vector, world_size: int
-    ) -> tuple[_native.ClusterStep, dict[str, float]]:
+    def decode(self, sums: Vector, maxes: Vector) -> tuple[_native.ClusterStep, dict[str, Any]]:
         """Reduced words back into measurements and signals.
 
         Args:
-            sums: [sum_len], reduced over ``world_size`` ranks.
+            sums: [sum_len], reduced over all ranks.
             maxes: [max_len], likewise.
-            world_size: Ranks that took part.
 
         Returns:
             The cluster's step and the reduced signals by name.
@@ -118,5 +132,5 @@ class ControlBlock:
                 f"reduced control vectors must have shapes ({self.sum_len},) and "
                 f"({self.max_len},), got {sums.shape} and {maxes.shape}"
             )
-        cluster = _native.decode_cluster(sums, maxes, world_size)
-        return cluster, self._table.read(sums, maxes, world_size)
+        cluster = _native.decode_cluster(sums, maxes, self._world_size)
+        return cluster, self._table.read(sums, maxes)

@@ -16,7 +16,7 @@ from kfcore.control import ControlBlock, Vector
 from kfcore.errors import UsageError
 from kfcore.events import Change
 from kfcore.monitors import Monitor, MonitorSet, StepView, Undefined
-from kfcore.policy.actions import Action, as_actions
+from kfcore.policy.actions import Action, Note, as_actions
 from kfcore.policy.base import HOOKS, Policy, named_once
 from kfcore.policy.observation import LocalStep, Observation
 
@@ -62,8 +62,6 @@ class Controller:
         step: Steps finished.
         epoch: Passes over the data finished.
         metrics: Current metrics by name; see `Observation.metrics`.
-        sum_len: Words of the control vector that is sum-reduced.
-        max_len: Words of the control vector that is max-reduced.
 
     Raises:
         UsageError: a value out of range, a name used twice, an unknown schedule.
@@ -103,7 +101,7 @@ class Controller:
             ],
             self._report_undefined,
         )
-        self._block = ControlBlock(policies)
+        self._block = ControlBlock(policies, world_size, rank)
         self._rank = rank
         self._on_event = on_event
         self._resizable = resizable
@@ -114,9 +112,7 @@ class Controller:
         self.step = 0
         self.epoch = 0
         self.samples = 0
-        self.signals: dict[str, float] = {}
-        self.sum_len = self._block.sum_len
-        self.max_len = self._block.max_len
+        self.signals: dict[str, Any] = {}
         self._read_settings()
         self.metrics = self._monitors.first()
 
@@ -129,6 +125,16 @@ class Controller:
     hyper: dict[str, float]
     view_version: int
     stopped: bool
+
+    @property
+    def sum_len(self) -> int:
+        """Words of the control vector that is sum-reduced."""
+        return self._block.sum_len
+
+    @property
+    def max_len(self) -> int:
+        """Words of the control vector that is max-reduced."""
+        return self._block.max_len
 
     @property
     def wants_norms(self) -> bool:
@@ -161,9 +167,7 @@ class Controller:
         if not self._epoch_open:
             self._epoch_open = True
             self._run("before_epoch")
-        return self._block.encode(
-            local, self._engine.digest_words(), self.world_size, self.local_batch
-        )
+        return self._block.encode(local, self._engine.digest_words(), self.local_batch)
 
     def step_done(
         self, sums: Vector, maxes: Vector, *, grad_sq_norm: float = math.nan
@@ -182,7 +186,7 @@ class Controller:
             UsageError: a vector of another length, or a policy asked for what cannot be.
             ConflictingProposals: two policies want different values for one setting.
         """
-        cluster, self.signals = self._block.decode(sums, maxes, self.world_size)
+        cluster, self.signals = self._block.decode(sums, maxes)
         decision = self._engine.decide(float(maxes[0]), float(maxes[1]))
         self.step += 1
         self._wanted.clear()
@@ -307,10 +311,13 @@ class Controller:
         for policy in listeners:
             origin = f"{policy.name}.{hook}"
             actions = as_actions(getattr(policy, hook)(seen), origin)
-            if actions and hook == "after_train":
+            if hook == "after_train" and any(not isinstance(a, Note) for a in actions):
                 raise UsageError(f"{origin} asked for {actions[0]!r}, but no step follows")
             for action in actions:
-                self.propose(action, policy=policy.name)
+                if isinstance(action, Note):
+                    self._emit("note", hook, reason=action.reason, policy=policy.name)
+                else:
+                    self.propose(action, policy=policy.name)
         self._check_schedule()
 
     def _check_schedule(self) -> None:
@@ -328,6 +335,7 @@ class Controller:
 
     def _install(self, entries: Sequence[_native.Installed]) -> tuple[Change, ...]:
         self._read_settings()
+        self._block.resize(self.world_size)
         if any(entry.name in ("local_batch", "world_size") for entry in entries):
             self._monitors.reset()
         installed = []

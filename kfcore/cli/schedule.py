@@ -152,9 +152,7 @@ def cost(
     if as_json:
         typer.echo(json.dumps([_cost_row(name, price) for name, price in rows]))
         return
-    table = _table(
-        "schedule", "rounds", "most bytes sent", "time ms", "algbw GB/s"
-    )
+    table = _table("schedule", "rounds", "most bytes sent", "time ms", "algbw GB/s")
     for column in table.columns[1:]:
         column.justify = "right"
     for name, price in sorted(rows, key=lambda row: row[1].time_s):

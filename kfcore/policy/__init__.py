@@ -2,6 +2,7 @@
 
 from kfcore.policy.actions import (
     Action,
+    Note,
     Resize,
     SetHyper,
     SetLearningRate,
@@ -11,14 +12,16 @@ from kfcore.policy.actions import (
 )
 from kfcore.policy.base import Policy
 from kfcore.policy.observation import LocalStep, Observation
-from kfcore.policy.signals import Max, Mean, Min, Signal, Sum
+from kfcore.policy.signals import Each, Max, Mean, Min, Signal, Sum
 
 __all__ = [
     "Action",
+    "Each",
     "LocalStep",
     "Max",
     "Mean",
     "Min",
+    "Note",
     "Observation",
     "Policy",
     "Resize",

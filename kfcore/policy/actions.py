@@ -10,6 +10,7 @@ from kfcore.monitors import Undefined
 
 __all__ = [
     "Action",
+    "Note",
     "Resize",
     "SetHyper",
     "SetLearningRate",
@@ -145,6 +146,21 @@ class Stop(Action):
     def setting(self) -> tuple[str, float | str]:
         """As `Action.setting` says."""
         return "stopped", 1.0
+
+
+@dataclass(frozen=True)
+class Note(Action):
+    """Say something in the event log; changes nothing, so nothing has to be agreed.
+
+    Attributes:
+        reason: What to say.
+    """
+
+    reason: str = ""
+
+    def setting(self) -> tuple[str, float | str]:
+        """Refuse: a note belongs to no setting."""
+        raise UsageError(f"a note changes nothing: {self.reason!r}")
 
 
 def as_actions(returned: object, origin: str) -> tuple[Action, ...]:

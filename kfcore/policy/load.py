@@ -17,6 +17,7 @@ from kfcore.policy.base import Policy
 from kfcore.policy.interference import InterferenceSchedule
 from kfcore.policy.noise_scale import NoiseScaleBatch
 from kfcore.policy.scheduled import FixedSchedule, ScheduledBatch, ScheduledResize
+from kfcore.policy.stragglers import NameStragglers
 
 __all__ = ["BUILT_IN", "find_policy", "load_policy"]
 
@@ -25,6 +26,7 @@ BUILT_IN: dict[str, type[Policy]] = {
     for policy in (
         FixedSchedule,
         InterferenceSchedule,
+        NameStragglers,
         NoiseScaleBatch,
         ScheduledBatch,
         ScheduledResize,

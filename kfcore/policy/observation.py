@@ -71,7 +71,7 @@ class Observation:
         metrics: Built in: ``loss``, ``step_s`` and ``compute_s`` (slowest rank), ``comm_s``
             (mean), ``comm_bytes_per_s`` (a rank's mean), ``throughput`` (samples/s, all ranks);
             and those of the policies' monitors.
-        signals: Reduced signals of the policies.
+        signals: Reduced signals of the policies; of `Each` a tuple in order of rank.
         changes: What was installed at this boundary.
     """
 
@@ -86,7 +86,7 @@ class Observation:
     samples: int = 0
     hyper: Mapping[str, float] = field(default_factory=dict)
     metrics: Mapping[str, Metric] = field(default_factory=Metrics)
-    signals: Mapping[str, float] = field(default_factory=dict)
+    signals: Mapping[str, Any] = field(default_factory=dict)
     changes: tuple[Change, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -117,6 +117,10 @@ class Observation:
             values["metrics"] = Metrics(
                 {name: _metric(value) for name, value in values.get("metrics", {}).items()}
             )
+            values["signals"] = {
+                name: tuple(map(_number, value)) if isinstance(value, list) else _number(value)
+                for name, value in values.get("signals", {}).items()
+            }
             values["changes"] = tuple(Change(**item) for item in values.get("changes", ()))
             return cls(**values)
         except TypeError as error:
@@ -126,4 +130,8 @@ class Observation:
 def _metric(value: Any) -> Metric:
     if isinstance(value, dict):
         return Undefined(str(value.get("undefined", "")))
+    return _number(value)
+
+
+def _number(value: Any) -> float:
     return nan if value is None else float(value)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from kfcore.errors import UsageError
 
-__all__ = ["Max", "Mean", "Min", "Signal", "SignalTable", "Sum"]
+__all__ = ["Each", "Max", "Mean", "Min", "Signal", "SignalTable", "Sum"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,16 @@ class Min(Signal):
     sign = -1.0
 
 
+@dataclass(frozen=True)
+class Each(Signal):
+    """Not reduced: every rank sees the values of all, a tuple in order of rank.
+
+    Takes one word a rank, where the others take one in all.
+    """
+
+    vector = "sums"
+
+
 class SignalTable:
     """Where each signal of a job's policies stands in the control vectors.
 
@@ -61,14 +71,20 @@ class SignalTable:
         declared: For each policy's name, its signals by name; the values are not looked at.
         first_sum: Words of the sum vector that are taken.
         first_max: Words of the max vector that are taken.
+        world_size: Ranks.
 
     Raises:
         UsageError: two policies use one name, or a value is not a `Signal`.
     """
 
     def __init__(
-        self, declared: Mapping[str, Mapping[str, Signal]], first_sum: int, first_max: int
+        self,
+        declared: Mapping[str, Mapping[str, Signal]],
+        first_sum: int,
+        first_max: int,
+        world_size: int,
     ) -> None:
+        self._world_size = world_size
         self.sum_len = first_sum
         self.max_len = first_max
         self._slots: dict[str, dict[str, tuple[type[Signal], int]]] = {}
@@ -78,22 +94,23 @@ class SignalTable:
             for name, signal in signals.items():
                 if not isinstance(signal, Signal) or not signal.vector:
                     raise UsageError(
-                        f"policy {policy}: signal {name!r} must be Sum, Mean, Max or Min, "
-                        f"got {signal!r}"
+                        f"policy {policy}: signal {name!r} must be Sum, Mean, Max, Min or "
+                        f"Each, got {signal!r}"
                     )
                 if name in owner:
                     raise UsageError(
                         f"policies {owner[name]} and {policy} both have a signal {name!r}"
                     )
                 owner[name] = policy
-                self._slots[policy][name] = (type(signal), self._take(signal.vector))
+                self._slots[policy][name] = (type(signal), self._take(signal))
 
-    def _take(self, vector: str) -> int:
-        if vector == "sums":
-            self.sum_len += 1
-            return self.sum_len - 1
-        self.max_len += 1
-        return self.max_len - 1
+    def _take(self, signal: Signal) -> int:
+        width = self._world_size if isinstance(signal, Each) else 1
+        if signal.vector == "sums":
+            self.sum_len += width
+            return self.sum_len - width
+        self.max_len += width
+        return self.max_len - width
 
     def write(
         self,
@@ -101,6 +118,7 @@ class SignalTable:
         signals: Mapping[str, Signal],
         sums: NDArray[np.float64],
         maxes: NDArray[np.float64],
+        first_rank: int,
     ) -> None:
         """Put one policy's local values into the vectors.
 
@@ -109,6 +127,7 @@ class SignalTable:
             signals: Exactly the names and kinds that it declared.
             sums: [rows, sum_len]; row = rank.
             maxes: [rows, max_len]; row = rank.
+            first_rank: Rank of row 0.
 
         Raises:
             UsageError: names or kinds differ from the declared ones.
@@ -127,26 +146,30 @@ class SignalTable:
                     f"now {type(signal).__name__}"
                 )
             vector = sums if signal.vector == "sums" else maxes
-            vector[:, at] = np.multiply(signal.value, signal.sign)
+            if kind is Each:
+                vector[:, at : at + self._world_size] = 0
+                rows = np.arange(len(vector))
+                vector[rows, at + first_rank + rows] = signal.value
+            else:
+                vector[:, at] = np.multiply(signal.value, signal.sign)
 
-    def read(
-        self, sums: NDArray[np.float64], maxes: NDArray[np.float64], world_size: int
-    ) -> dict[str, float]:
+    def read(self, sums: NDArray[np.float64], maxes: NDArray[np.float64]) -> dict[str, Any]:
         """The reduced signals by name, the same on every rank.
 
         Args:
             sums: [sum_len], reduced.
             maxes: [max_len], reduced.
-            world_size: Ranks that took part.
 
         Returns:
-            Value by signal name.
+            Value by signal name; of `Each` a tuple in order of rank.
         """
-        out = {}
+        out: dict[str, Any] = {}
         for slots in self._slots.values():
             for name, (kind, at) in slots.items():
-                if kind.vector == "sums":
-                    out[name] = float(sums[at]) / (world_size if kind is Mean else 1)
+                if kind is Each:
+                    out[name] = tuple(sums[at : at + self._world_size].tolist())
+                elif kind.vector == "sums":
+                    out[name] = float(sums[at]) / (self._world_size if kind is Mean else 1)
                 else:
                     out[name] = float(maxes[at]) * kind.sign
         return out

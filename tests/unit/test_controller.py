@@ -246,7 +246,7 @@ def test_a_signal_that_changes_or_clashes_is_an_error():
         def signals(self, local):
             return {"a": 1}
 
-    with pytest.raises(UsageError, match="must be Sum, Mean, Max or Min, got 1"):
+    with pytest.raises(UsageError, match="must be Sum, Mean, Max, Min or Each, got 1"):
         controller(Bare())
 
 

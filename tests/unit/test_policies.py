@@ -15,6 +15,7 @@ from kfcore.policy.interference import InterferenceSchedule
 from kfcore.policy.load import BUILT_IN, find_policy, load_policy
 from kfcore.policy.noise_scale import NoiseScaleBatch
 from kfcore.policy.scheduled import FixedSchedule, ScheduledBatch, ScheduledResize
+from kfcore.policy.stragglers import NameStragglers
 
 ROOT = Path(__file__).resolve().parents[2]
 MIB = 2.0**20
@@ -244,3 +245,66 @@ def test_every_built_in_states_its_source_or_is_trivial(name):
 def test_actions_compare_by_value():
     assert SetLocalBatch(3) == SetLocalBatch(3) != SetLocalBatch(4)
     assert SetSchedule("ring") != SetLocalBatch(3)
+
+
+class Times:
+    """A job of n simulated ranks that is fed each rank's computing time."""
+
+    def __init__(self, policy: NameStragglers, world_size: int) -> None:
+        self.policy = policy
+        self.notes: list[str] = []
+        self.job = Controller(
+            world_size=world_size,
+            local_batch=32,
+            learning_rate=0.1,
+            policies=[policy],
+            on_event=lambda event: self.notes.append(event["reason"]),
+        )
+
+    def step(self, times) -> list[int]:
+        sums, maxes = self.job.fill(LocalStep(compute_s=np.asarray(times, float)))
+        self.job.step_done(sums.sum(axis=0), maxes.max(axis=0))
+        return self.policy.stragglers
+
+
+def test_a_straggler_is_named_and_its_recovery_too():
+    ranks = Times(NameStragglers(patience=3), 4)
+    for _ in range(10):
+        assert ranks.step([0.01, 0.011, 0.01, 0.01]) == []
+    named = [list(ranks.step([0.01, 0.06, 0.01, 0.01])) for _ in range(5)]
+    assert named == [[], [], [1], [1], [1]]
+    assert ranks.notes == ["rank 1 is slow: computed for 0.06 s, median of all ranks 0.01 s"]
+    named = [list(ranks.step([0.01] * 4)) for _ in range(4)]
+    assert named == [[1], [1], [], []]
+    assert "rank 1 is no longer slow" in ranks.notes[1]
+
+
+def test_one_slow_step_and_a_constant_ten_percent_name_nobody():
+    ranks = Times(NameStragglers(), 4)
+    for step in range(50):
+        assert ranks.step([0.011, 0.1 if step % 5 == 0 else 0.01, 0.01, 0.01]) == []
+    assert ranks.step([np.nan, 0.01, 0.01, 0.01]) == []
+    assert ranks.notes == []
+
+
+def test_each_rank_fills_its_own_word_and_the_layout_follows_the_world_size():
+    jobs = [
+        Controller(
+            world_size=3,
+            local_batch=1,
+            learning_rate=0.1,
+            policies=[NameStragglers()],
+            rank=rank,
+        )
+        for rank in range(3)
+    ]
+    filled = [job.fill(LocalStep(compute_s=float(rank))) for rank, job in enumerate(jobs)]
+    sums = np.sum([pair[0] for pair in filled], axis=0)
+    maxes = np.max([pair[1] for pair in filled], axis=0)
+    jobs[0].step_done(sums, maxes)
+    assert jobs[0].signals == {"compute_s_by_rank": (0.0, 1.0, 2.0)}
+    assert Observation.from_json(jobs[0].observe().to_json()).signals == jobs[0].signals
+    before = jobs[0].sum_len
+    jobs[0].propose(Resize(7))
+    jobs[0].step_done(*jobs[0].fill(LocalStep()))
+    assert jobs[0].sum_len == before + 4
