@@ -16,13 +16,14 @@ class NameStragglers(Policy):
     """Notes in the event log which ranks compute slowly, and when they have recovered.
 
     A rank is a straggler after ``patience`` steps in a row in which its computing time was
-    above ``factor`` times the median over all ranks, and no longer after as many in which it
-    was not. Time spent waiting for others does not count, so the slow rank is named, not its
-    peers. Changes nothing. ``stragglers`` holds the ranks named at the moment.
+    above ``factor`` times the median over all ranks and ``excess_s`` above it, and no longer
+    after as many in which it was not. Time spent waiting for others does not count, so the slow
+    rank is named, not its peers. Changes nothing. ``stragglers`` holds the ranks named now.
 
     Args:
         factor: Times the median, > 1.
         patience: Steps, >= 1.
+        excess_s: Seconds above the median that matter at all, >= 0.
 
     Raises:
         UsageError: an argument out of range.
@@ -30,12 +31,15 @@ class NameStragglers(Policy):
     Source: ours.
     """
 
-    def __init__(self, factor: float = 1.3, patience: int = 3) -> None:
+    def __init__(self, factor: float = 1.3, patience: int = 3, excess_s: float = 0.001) -> None:
         if not factor > 1:
             raise UsageError(f"factor must be > 1, got {factor}")
         if patience < 1:
             raise UsageError(f"patience must be >= 1, got {patience}")
+        if not excess_s >= 0:
+            raise UsageError(f"excess_s must be >= 0, got {excess_s}")
         self.factor = factor
+        self.excess_s = excess_s
         self.patience = patience
         self.stragglers: list[int] = []
         self.streak: list[int] = []  # steps in a row that contradict what is said of the rank
@@ -51,7 +55,8 @@ class NameStragglers(Policy):
             return None
         if len(self.streak) != len(times):
             self.streak = [0] * len(times)
-        limit_s = self.factor * median(times)
+        usual_s = median(times)
+        limit_s = max(self.factor * usual_s, usual_s + self.excess_s)
         notes = []
         for rank, time_s in enumerate(times):
             named = rank in self.stragglers
@@ -64,7 +69,7 @@ class NameStragglers(Policy):
             notes.append(
                 Note(
                     f"rank {rank} {what}: computed for {time_s:.4g} s, "
-                    f"median of all ranks {median(times):.4g} s"
+                    f"median of all ranks {usual_s:.4g} s"
                 )
             )
         return notes

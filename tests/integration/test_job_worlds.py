@@ -1,6 +1,10 @@
 """Jobs over several ranks: the same numbers, the same decisions, at the same step."""
 
 import json
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -265,6 +269,53 @@ def test_interference_policy_switches_a_real_session():
         assert schedules[:7] == ["ring"] * 7
         assert schedules[-1] == "star(root=1)"
         assert sorted(set(schedules)) == ["ring", "star(root=1)"]
+
+
+def test_a_rank_that_sleeps_is_named_within_20_steps(tmp_path):
+    log = tmp_path / "events.jsonl"
+
+    def rank(session):
+        policy = load_policy("NameStragglers")
+        with job_on(session, policy, log=log) as job:
+            for _ in range(20):
+                time.sleep(0.06 if session.rank == 1 else 0.02)
+                job.step([np.ones(100)])
+        return policy.stragglers
+
+    stragglers = kf.inproc_world(3, rank)
+    assert all(named == stragglers[0] for named in stragglers)
+    assert 1 in stragglers[0]
+    assert "rank 1 is slow: computed for 0.06" in log.read_text()
+
+
+@pytest.mark.processes
+def test_kf_run_trains_the_example_on_four_real_processes(tmp_path):
+    pytest.importorskip("sklearn")
+    rows, events = tmp_path / "rows.jsonl", tmp_path / "events.jsonl"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "kfcore", "run", "-n", "4", "--policy", GROW_BATCH),
+            *(sys.executable, "examples/digits.py", "--epochs", "6"),
+            *("--log", rows, "--events", events, "--record"),
+        ],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "4 workers, " in done.stdout
+    steps = [json.loads(line) for line in rows.read_text().splitlines()]
+    assert [row["step"] for row in steps] == list(range(1, len(steps) + 1))
+    assert steps[-1]["loss"] < steps[0]["loss"] / 2
+    changes = decisions(events)
+    assert steps[-1]["local_batch"] == changes[-1][3] > steps[0]["local_batch"] == 8
+    replayed = replay(load_policy(GROW_BATCH), events)
+    assert [(r.step, "local_batch", r.action.local_batch) for r in replayed] == [
+        (step, what, new) for step, what, _, new, _ in decisions(events, "proposed")
+    ]
 
 
 class FakeClock:

@@ -93,6 +93,9 @@ def test_noise_scale_batch_goes_on_from_saved_state():
         (lambda: NoiseScaleBatch(decay=1.0), "decay must be in"),
         (lambda: InterferenceSchedule(threshold=1.0), "threshold must be in"),
         (lambda: InterferenceSchedule(reference_step=0), "reference_step must be >= 1"),
+        (lambda: NameStragglers(factor=1.0), "factor must be > 1"),
+        (lambda: NameStragglers(patience=0), "patience must be >= 1"),
+        (lambda: NameStragglers(excess_s=-1.0), "excess_s must be >= 0"),
         (lambda: ScheduledBatch("10:4,x"), "must read 'step:value,step:value'"),
         (lambda: ScheduledBatch("0:4"), "must be >= 1"),
         (lambda: ScheduledResize({3: 0}), "must be >= 1"),
@@ -284,6 +287,8 @@ def test_one_slow_step_and_a_constant_ten_percent_name_nobody():
     for step in range(50):
         assert ranks.step([0.011, 0.1 if step % 5 == 0 else 0.01, 0.01, 0.01]) == []
     assert ranks.step([np.nan, 0.01, 0.01, 0.01]) == []
+    for _ in range(10):
+        assert ranks.step([1e-5, 9e-4, 1e-5, 1e-5]) == []  # 90 times as long, but who cares
     assert ranks.notes == []
 
 
