@@ -30,9 +30,13 @@ class Undefined:
     Arithmetic with it gives it back, so ``seen.metrics["gns"] > 2 * seen.global_batch`` is safe
     to write whether or not the noise scale exists.
 
-    Attributes:
+    Args:
         reason: Why there is no value.
         warn: True when the user should hear of it: it will not pass by itself.
+
+    Attributes:
+        reason: As given.
+        warn: As given.
 
     Example:
         >>> gns = Undefined("no data yet")
@@ -59,11 +63,7 @@ class Undefined:
         return self
 
     def __float__(self) -> float:
-        """Refuse: a number made of nothing would travel on unseen.
-
-        Raises:
-            UsageError: always.
-        """
+        """Refuse: a number made of nothing would travel on unseen."""
         raise UsageError(f"a metric without a value was used as a number: {self!r}")
 
     __lt__ = __le__ = __gt__ = __ge__ = _no
@@ -99,11 +99,7 @@ class Metrics(dict[str, Metric]):
         return None if isinstance(metric, Undefined) else metric
 
     def __missing__(self, name: str) -> Metric:
-        """Explain the absence.
-
-        Raises:
-            UsageError: always.
-        """
+        """Explain the absence."""
         raise UsageError(
             f"no metric is named {name!r}; there are: {', '.join(sorted(self))} "
             "(a policy asks for more with its `monitors`)"

@@ -32,6 +32,9 @@ class Action:
     def setting(self) -> tuple[str, float | str]:
         """The setting this action changes, and to what.
 
+        Returns:
+            Name and value.
+
         Raises:
             UsageError: the value is not one that the setting can have.
         """
