@@ -10,8 +10,18 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
-__all__ = ["PALETTE", "SERIES", "axis_labels", "new_figure", "save", "series_style"]
+__all__ = [
+    "PALETTE",
+    "SERIES",
+    "axis_labels",
+    "legend",
+    "new_figure",
+    "power_of_two_axis",
+    "save",
+    "series_style",
+]
 
 # Okabe and Ito, "Color Universal Design", 2008: distinct under the common colour deficiencies.
 PALETTE = {
@@ -102,6 +112,22 @@ def axis_labels(axes: Axes, x: str, y: str, *, better: str | None = None) -> Non
         raise ValueError(f"better must be 'higher', 'lower' or None, got {better!r}")
     axes.set_xlabel(x)
     axes.set_ylabel(y if better is None else f"{y}, {better} is better")
+
+
+def legend(axes: Axes, location: str = "best", **options: Any) -> None:
+    """Name the series of a panel, without a frame."""
+    axes.legend(loc=location, frameon=False, fontsize=8, **options)
+
+
+def power_of_two_axis(axes: Axes, which: str = "x") -> None:
+    """Make the ``x`` or ``y`` axis logarithmic to base 2, with plain numbers."""
+    plain = FuncFormatter(lambda value, _: f"{value:g}")
+    if which == "x":
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter(plain)
+    else:
+        axes.set_yscale("log", base=2)
+        axes.yaxis.set_major_formatter(plain)
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:

@@ -5,7 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from experiments._shared.record import read_rows
-from experiments._shared.style import PALETTE, axis_labels, new_figure, save
+from experiments._shared.style import (
+    PALETTE,
+    axis_labels,
+    legend,
+    new_figure,
+    power_of_two_axis,
+    save,
+)
 
 WORLDS = {
     "real": ("4 real processes, TCP", {"color": PALETTE["blue"], "linestyle": "-"}),
@@ -43,10 +50,11 @@ def plot(rows_path: Path, out: Path) -> list[Path]:
                     **look,
                 )
         axis_labels(axes, "step", label, better=better)
-    panels[0].set_yscale("log", base=2)
+    power_of_two_axis(panels[0], "y")
     panels[1].set_yscale("log")
-    panels[0].legend(loc="lower right")
-    figure.suptitle(f"One policy file, two worlds ({len(repeats)} repeats)", fontsize=10)
+    legend(panels[0], "upper left")
+    count = f"{len(repeats)} repeat" + "s" * (len(repeats) > 1)
+    figure.suptitle(f"One policy file, two worlds ({count}, other seeds)", fontsize=10)
     return save(figure, out / "figure")
 
 
@@ -64,10 +72,10 @@ def table(rows_path: Path) -> list[dict[str, Any]]:
                     "world": world,
                     "repeat": repeat,
                     "steps": len(points),
-                    "batch changed after step": " ".join(map(str, grown)) or "never",
-                    "local batch at the end": points[-1]["local_batch"],
-                    "noise scale at the end": points[-1]["noise_scale"],
-                    "loss at the end": points[-1]["loss"],
+                    "batch grew at step": " ".join(map(str, grown)) or "never",
+                    "last batch": points[-1]["local_batch"],
+                    "last noise scale": points[-1]["noise_scale"],
+                    "last loss": points[-1]["loss"],
                 }
             )
     return lines

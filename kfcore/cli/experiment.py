@@ -134,12 +134,14 @@ def _report(experiment: Any, summary: dict[str, Any], *, was_complete: bool) -> 
 
     from experiments._shared.runner import text  # noqa: PLC0415 - after the path is set
 
-    console = Console(soft_wrap=True, highlight=False)
+    # a file or a pipe has no width of its own to fit into
+    width = None if sys.stdout.isatty() else 120
+    console = Console(soft_wrap=True, highlight=False, width=width)
     console.print(f"\n[bold]{experiment.name}[/bold]  {experiment.question}")
     if summary["table"]:
         grid = Table(box=None, pad_edge=False)
         for column in summary["table"][0]:
-            grid.add_column(column)
+            grid.add_column(column, no_wrap=True)
         for row in summary["table"]:
             grid.add_row(*(text(row.get(column)) for column in summary["table"][0]))
         console.print(grid)

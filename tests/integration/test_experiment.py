@@ -171,3 +171,10 @@ def test_experiment_without_its_parts_is_refused_by_name(repository):
     (folder / "README.md").write_text("\n")
     with pytest.raises(UsageError, match=r"README\.md:1: the first line must be"):
         catalog.discover(repository)
+
+
+def test_experiments_of_this_repository_are_well_formed():
+    for experiment in catalog.discover(ROOT):
+        assert experiment.question.endswith("?")
+        experiment.module("run")
+        experiment.module("plot")
