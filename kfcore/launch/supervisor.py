@@ -1,7 +1,7 @@
 """The launcher's event loop: start n workers, merge their output, bring them to one end.
 
-States of a job: *running*; *failing* (a worker failed by another's fault: the culprit is given
-a moment to show); *stopping* (SIGTERM sent, SIGKILL due after the grace time).
+States of a job: *running*; *failing* (a worker failed; the others have a moment to end by
+themselves); *stopping* (SIGTERM sent, SIGKILL due after the grace time).
 """
 
 import secrets
@@ -29,8 +29,9 @@ from kfcore.store import StoreServer
 __all__ = ["launch"]
 
 TICK_S = 0.1
-# How long the rank that caused other ranks' failures may take to be seen itself.
-CULPRIT_WAIT_S = 1.0
+# How long the others may take, after the first failure seen, to end by themselves: to say whom
+# they lost, to save what they have, or to turn out to be the cause.
+OTHERS_WAIT_S = 1.0
 # How long output is still read after all programs have ended (a daemon may hold the pipe).
 DRAIN_S = 1.0
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -215,8 +216,8 @@ class _Supervisor:
             self._forget_if_closed(stream)
         if result.exit_code != 0 and self._kill_at is None:
             rank.failed_at = rank.err.held_since or now
-            wait_s = CULPRIT_WAIT_S if rank.err.is_consequence else 0.0
-            self._stop_at = min(self._stop_at or now + wait_s, now + wait_s)
+            if self._stop_at is None:
+                self._stop_at = now + OTHERS_WAIT_S
 
     def _forget_if_closed(self, stream: WorkerStream) -> None:
         if not stream.open:

@@ -54,7 +54,15 @@ def test_help_imports_nothing_heavy():
 
 def test_every_command_lies_in_a_file_of_its_name():
     files = {path.stem for path in (ROOT / "kfcore/cli").glob("*.py")}
-    assert files - {"__init__", "root"} <= set(COMMANDS)
+    assert files - {"__init__", "root"} == set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_loads_and_explains_itself(name):
+    result = kf(name, "--help")
+    assert result.returncode == 0, result.stderr
+    assert f"Usage: kf {name}" in result.stdout
+    assert "--install-completion" not in result.stdout
 
 
 @pytest.mark.parametrize(

@@ -194,6 +194,29 @@ def test_logged_traceback_of_a_worker_that_lives_on_is_shown_in_time(script):
         assert not job.is_alive()
 
 
+def test_loss_of_one_rank_is_named_by_the_others_and_by_the_launcher(script):
+    path = script("""
+        import numpy
+        import kfcore
+        session = kfcore.init(timeout_s=30)
+        for step in range(10**9):
+            if rank == 2 and step == 50:
+                os.kill(os.getpid(), signal.SIGKILL)
+            session.all_reduce(numpy.ones(1000))
+        """)
+    start = time.monotonic()
+    result, _, err = run(path, 4, env={"PYTHONPATH": str(ROOT)})
+    assert time.monotonic() - start < 25
+    lines = err.decode().splitlines()
+    assert result.exit_code == 128 + signal.SIGKILL
+    assert lines[-1] == "kf: rank 2 was killed by SIGKILL"
+    for rank in (0, 1, 3):
+        [blame] = [line for line in lines if line.startswith(f"[{rank}] kfcore.errors.")]
+        assert "PeerLostError" in blame
+        assert "rank 2" in blame
+    assert all(worker.exit_code == 1 for worker in result.workers if worker.rank != 2)
+
+
 def test_worker_that_ignores_sigterm_is_killed_after_the_grace_time(script):
     path = script("""
         if rank == 0:
