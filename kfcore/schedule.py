@@ -37,6 +37,7 @@ __all__ = [
     "from_json",
     "minimum_spanning_tree",
     "names",
+    "spec_of",
     "to_json",
     "validate",
 ]
@@ -85,6 +86,31 @@ def build(
     return _native.build_schedule(spec, collective, world_size, root)
 
 
+def spec_of(schedule: Schedule) -> str:
+    """Text from which :func:`build` makes the same schedule on every rank.
+
+    Args:
+        schedule: Any valid schedule, such as one that :func:`from_json` read.
+
+    Returns:
+        Its name where a generator makes the same transfers of it, else ``custom(...)``, the
+        schedule written out.
+
+    Raises:
+        UsageError: The schedule is not valid; see :func:`validate`.
+
+    Example:
+        >>> spec_of(from_json(to_json(build("ring", 4))))
+        'ring'
+    """
+    validate(schedule)
+    try:
+        same = build(schedule.name, schedule.world_size, schedule.collective, schedule.root)
+    except UsageError:  # a name of the user's own
+        return _native.custom_spec(schedule)
+    return schedule.name if same == schedule else _native.custom_spec(schedule)
+
+
 def names() -> tuple[str, ...]:
     """Returns the names of all generators, sorted."""
     return tuple(_native.generator_names())
@@ -94,7 +120,7 @@ def collectives(name: str) -> tuple[str, ...]:
     """Names the collectives that a generator offers.
 
     Args:
-        name: A generator's name, without arguments.
+        name: A generator's name, or a spec.
 
     Returns:
         Collectives, in the order in which ``docs/algorithms.md`` defines them.

@@ -16,6 +16,7 @@ import numpy as np
 from kfcore import _native
 from kfcore.buffers import as_pieces
 from kfcore.errors import UsageError
+from kfcore.schedule import Schedule, spec_of
 from kfcore.view import View
 
 __all__ = ["Session", "SessionStats"]
@@ -101,18 +102,20 @@ class Session:
         """Longest time an operation may take unless its call says otherwise, in seconds."""
         return self._timeout_s
 
-    def set_schedule(self, spec: str) -> None:
+    def set_schedule(self, spec: str | Schedule) -> None:
         """Choose the schedule of the operations that follow.
 
         Call it at the same point on every rank: operations with different schedules mismatch.
 
         Args:
-            spec: A schedule spec such as ``ring`` or ``tree(fanout=4)``, or ``auto``.
+            spec: A schedule spec such as ``ring`` or ``tree(fanout=4)``, or ``auto``; or a
+                schedule of your own, used for the collective it is made for.
 
         Raises:
-            UsageError: The spec denotes no schedule for this world size.
+            UsageError: The spec denotes no schedule for this world size, or the schedule is
+                not valid.
         """
-        self._native.set_schedule(spec)
+        self._native.set_schedule(spec if isinstance(spec, str) else spec_of(spec))
 
     def all_reduce(
         self,

@@ -34,7 +34,13 @@ Root = Annotated[int, typer.Option(help="Root rank of a rooted collective.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and only that.")]
 
 ARROWS = {"reduce": "=>", "replace": "->"}
-NEED_ARGUMENTS = {"auto", "forest", "from_parents", "hierarchical"}  # no price of their own
+NEED_ARGUMENTS = {
+    "auto",
+    "custom",
+    "forest",
+    "from_parents",
+    "hierarchical",
+}  # no price of their own
 EXIT_INVALID = 1
 
 
@@ -83,6 +89,21 @@ def show(
     console.print(table)
     if len(rows) > max_rounds:
         console.print(f"{len(rows) - max_rounds} more rounds; see --max-rounds, --json")
+
+
+@app.command()
+def spec(
+    source: Source,
+    world_size: WorldSize = 4,
+    collective: Collective = "all_reduce",
+    root: Root = 0,
+) -> None:
+    """Print the text that stands for a schedule wherever one is named.
+
+    For a file of your own this is the schedule written out; policies, scenarios, `kf bench` and
+    Session.set_schedule take it like any other spec.
+    """
+    typer.echo(schedules.spec_of(load(source, world_size, collective, root)))
 
 
 @app.command()

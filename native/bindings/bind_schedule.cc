@@ -129,6 +129,7 @@ void bind_schedule(nb::module_& m) {
         return from_bandwidth(bytes_per_s, world_size);
       },
       "bytes_per_s"_a, "world_size"_a, without_gil);
+  m.def("custom_spec", &custom_spec, "schedule"_a);
   m.def("generator_names", &generator_names);
   m.def(
       "collectives_of",

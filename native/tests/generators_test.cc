@@ -75,7 +75,7 @@ TEST(BuildSchedule, RefusesWhatItCannotBuildAndSaysWhy) {
             std::string::npos);
   EXPECT_NE(message("ring", broadcast, 2, 2).find("root must be in [0, 2), got 2"),
             std::string::npos);
-  EXPECT_NE(message("ring", all_to_all, 2, 0).find("offered by auto, clique, pairwise"),
+  EXPECT_NE(message("ring", all_to_all, 2, 0).find("offered by auto, clique, custom, pairwise"),
             std::string::npos);
   EXPECT_NE(message("ring(x=1)", all_reduce, 2, 0).find("no argument \"x\""),
             std::string::npos);

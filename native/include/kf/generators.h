@@ -33,7 +33,16 @@ Schedule build_schedule(std::string_view spec, Collective collective, int world_
 // Every generator's name, sorted.
 std::vector<std::string> generator_names();
 
-// Collectives that a generator offers. Throws Error{usage} for an unknown name.
-std::vector<Collective> collectives_of(std::string_view name);
+// Collectives that a spec, or all specs with a generator's name, can be built for.
+// Throws Error{usage} for an unknown name.
+std::vector<Collective> collectives_of(std::string_view spec);
+
+// Throws Error{usage} if the spec denotes no schedule for this world size, whatever the
+// collective.
+void check_spec(std::string_view spec, int world_size);
+
+// Any schedule written out as a spec, `custom(...)`; build_schedule makes the same transfers of
+// it, without rounds and channels that are empty.
+std::string custom_spec(const Schedule& schedule);
 
 }  // namespace kf

@@ -36,6 +36,12 @@ const Generator& find_generator(std::string_view name);
 
 bool offers(const Generator& generator, Collective collective) noexcept;
 
+// True for the collectives in which one rank differs from the others.
+bool uses_root(Collective collective) noexcept;
+
+// The one collective that a written-out schedule says it is for.
+Collective collective_of_custom(Arguments& arguments, Collective fallback);
+
 // A schedule without transfers.
 Schedule empty_schedule(std::string name, const Request& request, int chunk_count);
 
@@ -50,6 +56,7 @@ Schedule build_clique(Arguments& arguments, const Request& request);            
 Schedule build_pairwise(Arguments& arguments, const Request& request);            // direct.cc
 Schedule build_dissemination(Arguments& arguments, const Request& request);       // direct.cc
 Schedule build_hierarchical(Arguments& arguments, const Request& request);  // hierarchical.cc
+Schedule build_custom(Arguments& arguments, const Request& request);        // custom.cc
 Schedule build_auto(Arguments& arguments, const Request& request);          // choose.cc
 Schedule build_binary_tree(Arguments& arguments, const Request& request);   // tree_shapes.cc
 Schedule build_binomial_tree(Arguments& arguments, const Request& request);

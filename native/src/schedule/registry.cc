@@ -46,11 +46,6 @@ void check(const Generator& generator, const Request& request) {
   }
 }
 
-bool uses_root(Collective collective) {
-  return collective == reduce || collective == broadcast || collective == gather ||
-         collective == scatter;
-}
-
 // Rounds and channels without transfers say nothing; executors need not meet them.
 void drop_empty(Schedule& schedule) {
   for (Channel& channel : schedule.channels) {
@@ -76,6 +71,10 @@ const std::vector<Generator>& generators() {
        {all_reduce, reduce, broadcast, reduce_scatter, all_gather, gather, scatter, all_to_all,
         barrier},
        build_clique},
+      {"custom",
+       {all_reduce, reduce, broadcast, reduce_scatter, all_gather, gather, scatter, all_to_all,
+        barrier},
+       build_custom},
       {"dissemination", {barrier}, build_dissemination},
       {"double_binary_tree", kTreeLike, build_double_binary_tree},
       {"forest", kTreeLike, build_forest},
@@ -105,6 +104,11 @@ const Generator& find_generator(std::string_view name) {
     append(known, generator.name);
   }
   throw_usage("no schedule is called \"" + std::string(name) + "\"; there are " + known);
+}
+
+bool uses_root(Collective collective) noexcept {
+  return collective == reduce || collective == broadcast || collective == gather ||
+         collective == scatter;
 }
 
 bool offers(const Generator& generator, Collective collective) noexcept {
@@ -146,8 +150,20 @@ std::vector<std::string> generator_names() {
   return names;
 }
 
-std::vector<Collective> collectives_of(std::string_view name) {
-  return find_generator(name).collectives;
+std::vector<Collective> collectives_of(std::string_view text) {
+  Arguments arguments(parse_spec(text));
+  const Generator& generator = find_generator(arguments.generator());
+  if (generator.build == build_custom && arguments.has("collective")) {
+    return {collective_of_custom(arguments, all_reduce)};
+  }
+  return generator.collectives;
+}
+
+void check_spec(std::string_view text, int world_size) {
+  Arguments arguments(parse_spec(text));
+  const bool written_out = find_generator(arguments.generator()).build == build_custom;
+  const int root = written_out ? arguments.integer("root", 0, 0, world_size - 1) : 0;
+  build_schedule(text, collectives_of(text).front(), world_size, root);
 }
 
 }  // namespace kf

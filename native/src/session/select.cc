@@ -20,7 +20,7 @@ std::string automatic(std::int64_t buffer_bytes) {
 std::string select_schedule(std::string_view session_spec, Collective collective,
                             std::int64_t buffer_bytes) {
   if (session_spec == "auto") return automatic(buffer_bytes);
-  const auto offered = collectives_of(session_spec.substr(0, session_spec.find('(')));
+  const auto offered = collectives_of(session_spec);
   if (std::find(offered.begin(), offered.end(), collective) != offered.end()) {
     return std::string(session_spec);
   }

@@ -83,7 +83,7 @@ class Session::Impl {
   }
 
   void set_schedule(const std::string& spec) {
-    build_schedule(spec, Collective::all_reduce, view_.world_size());  // or throws
+    check_spec(spec, view_.world_size());
     const std::lock_guard lock(mutex_);
     options_.schedule = spec;
   }
