@@ -58,8 +58,8 @@ def as_pieces(arrays: Sequence[Any], ops: str | Sequence[str]) -> list[_native.P
     """Memory of several arrays, in order.
 
     Args:
-        arrays: NumPy arrays, torch tensors or DLPack objects in CPU memory; contiguous and
-            writable.
+        arrays: NumPy arrays, torch tensors or DLPack objects in CPU memory; contiguous (row
+            by row) and writable.
         ops: Reduce operator of all arrays, or one for each.
 
     Returns:
@@ -96,7 +96,7 @@ def _numpy_piece(array: np.ndarray[Any, Any], op: _native.ReduceOp) -> _native.P
     flags = array.flags
     if not flags.writeable:
         raise UsageError("array must be writable: collectives work in place")
-    if not (flags.c_contiguous or flags.f_contiguous):
+    if not flags.c_contiguous:  # column-major arrays too: a peer's rows would meet our columns
         raise UsageError(
             f"array must be contiguous, got strides {array.strides} for shape {array.shape}"
         )

@@ -166,6 +166,10 @@ TEST_P(Collectives, GroupedPiecesKeepTheirTypesAndOperators) {
 
 namespace {
 
+void PrintTo(const Case& value, std::ostream* out) {
+  *out << value.world_size << " ranks, " << value.transport << ", " << value.schedule;
+}
+
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const int n : {1, 2, 3, 4, 5, 8}) {

@@ -85,6 +85,7 @@ def test_torch_tensors_are_reduced_in_place(dtype):
     ("array", "text"),
     [
         (np.zeros((4, 4))[:, 0], "contiguous"),
+        (np.zeros((4, 3)).T, "contiguous"),
         (np.broadcast_to(np.float32(1), (3,)), "writable"),
         (np.zeros(2, ">f4"), "native byte order"),
         (np.zeros(2, np.uint16), "got uint16"),
