@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 #include "kf/error.h"
@@ -120,6 +120,8 @@ class ChannelWriter {
         buffer_bytes_(buffer_bytes),
         unit_bytes_(unit_bytes),
         ports_{static_cast<int>(program.fabric.egress_bytes_per_s.size()), schedule.world_size},
+        busy_s_(program.port_rate.size(), 0.0),
+        reduced_s_(static_cast<std::size_t>(schedule.world_size), 0.0),
         last_slot_(static_cast<std::size_t>(schedule.world_size), -1),
         slot_in_round_(static_cast<std::size_t>(schedule.world_size), -1) {}
 
@@ -150,14 +152,14 @@ class ChannelWriter {
     const int dst_slot = slot(t.dst, channel);
     ++program_.slots[static_cast<std::size_t>(dst_slot)].receives;
     slot(t.src, channel);
-    const auto [found, is_new] =
-        connection_.try_emplace(std::pair(t.src, t.dst), program_.connections);
+    const auto [found, is_new] = connection_.try_emplace(
+        static_cast<std::int64_t>(t.src) * schedule_.world_size + t.dst, program_.connections);
     if (is_new) ++program_.connections;
     const std::int64_t bytes = run_bytes(t, schedule_.chunk_count, buffer_bytes_, unit_bytes_);
     program_.messages.push_back({t.src, t.dst, ports_.egress(net, t.src, local),
                                  ports_.ingress(net, t.dst, local), found->second, dst_slot,
-                                 bytes, local ? net.local_latency_s : net.latency_s, 0.0, 0.0,
-                                 0.0, t.combine == Combine::reduce, local});
+                                 bytes, local ? net.local_latency_s : net.latency_s,
+                                 t.combine == Combine::reduce, local});
     return bytes;
   }
 
@@ -165,7 +167,7 @@ class ChannelWriter {
     int& here = slot_in_round_[static_cast<std::size_t>(rank)];
     if (here >= 0) return here;
     here = static_cast<int>(program_.slots.size());
-    program_.slots.push_back({rank, channel, -1, 0, 0, 0});
+    program_.slots.push_back({rank, channel, -1, 0, 0, 0, 0});
     int& last = last_slot_[static_cast<std::size_t>(rank)];
     if (last < 0) {
       program_.first_slot[static_cast<std::size_t>(channel * schedule_.world_size + rank)] =
@@ -202,19 +204,19 @@ class ChannelWriter {
   void write_loads(std::size_t first) {
     const Fabric& net = program_.fabric;
     const auto of_round = std::span(program_.messages).subspan(first);
-    std::map<int, double> busy_s;     // by port
-    std::map<int, double> reduced_s;  // by rank
+    const auto at = [](int i) { return static_cast<std::size_t>(i); };
     for (const Message& m : of_round) {
       const auto bytes = static_cast<double>(m.bytes);
-      busy_s[m.egress] +=
-          bytes / program_.port_rate[static_cast<std::size_t>(m.egress)] + net.message_s;
-      busy_s[m.ingress] += bytes / program_.port_rate[static_cast<std::size_t>(m.ingress)];
-      if (m.reduce) reduced_s[m.dst] += bytes / net.reduce_bytes_per_s;
+      busy_s_[at(m.egress)] += bytes / program_.port_rate[at(m.egress)] + net.message_s;
+      busy_s_[at(m.ingress)] += bytes / program_.port_rate[at(m.ingress)];
+      if (m.reduce) reduced_s_[at(m.dst)] += bytes / net.reduce_bytes_per_s;
     }
-    for (Message& m : of_round) {
-      m.out_s = busy_s[m.egress];
-      m.in_s = busy_s[m.ingress];
-      std::swap(m.reduce_s, reduced_s[m.dst]);
+    for (const Message& m : of_round) {
+      program_.loads.push_back({busy_s_[at(m.egress)], busy_s_[at(m.ingress)],
+                                std::exchange(reduced_s_[at(m.dst)], 0.0)});
+    }
+    for (const Message& m : of_round) {
+      for (const int port : {m.egress, m.ingress}) busy_s_[at(port)] = 0.0;
     }
   }
 
@@ -223,9 +225,11 @@ class ChannelWriter {
   std::int64_t buffer_bytes_;
   std::int64_t unit_bytes_;
   Ports ports_;
+  std::vector<double> busy_s_;     // per port, of one round
+  std::vector<double> reduced_s_;  // per rank, of one round
   std::vector<int> last_slot_;
   std::vector<int> slot_in_round_;
-  std::map<std::pair<int, int>, int> connection_;
+  std::unordered_map<std::int64_t, int> connection_;  // by src * world_size + dst
 };
 
 }  // namespace
@@ -246,29 +250,36 @@ Program make_program(const Schedule& schedule, const Fabric& fabric, std::int64_
   program.port_rate.insert(program.port_rate.end(),
                            2 * static_cast<std::size_t>(schedule.world_size),
                            fabric.local_bytes_per_s);
+  std::size_t transfers = 0;
+  for (const Channel& channel : schedule.channels) {
+    for (const Round& round : channel.rounds) transfers += round.size();
+  }
+  program.messages.reserve(transfers);
+  program.loads.reserve(transfers);
+  program.sends.reserve(transfers);
   ChannelWriter writer(program, schedule, buffer_bytes, options.unit_bytes);
   for (int channel = 0; channel < program.channels; ++channel) writer.write(channel);
   program.round_begin.push_back(static_cast<int>(program.messages.size()));
+  std::int64_t cells = 0;
+  for (Slot& slot : program.slots) {
+    slot.cell = cells;
+    cells += program.segments[static_cast<std::size_t>(slot.channel)];
+  }
   return program;
 }
 
 Progress::Progress(const Program& program) : program_(program) {
-  std::int64_t cells = 0;
-  base_.reserve(program.slots.size());
   for (const Slot& slot : program.slots) {
-    base_.push_back(cells);
-    const int count = segments(slot.channel);
-    cells += count;
-    waiting_.insert(waiting_.end(), static_cast<std::size_t>(count), slot.receives);
+    cells_.resize(cells_.size() + static_cast<std::size_t>(segments(slot.channel)),
+                  {.waiting = slot.receives});
   }
-  open_.assign(static_cast<std::size_t>(cells), 0);
 }
 
 void Progress::check_done() const {
   for (std::size_t slot = 0; slot < program_.slots.size(); ++slot) {
     const Slot& s = program_.slots[slot];
     for (int segment = 0; segment < segments(s.channel); ++segment) {
-      const int waiting = waiting_[cell_of(segment, static_cast<int>(slot))];
+      const int waiting = cells_[cell_of(segment, static_cast<int>(slot))].waiting;
       if (waiting == 0) continue;
       throw Error(ErrorCode::internal, "replay stopped while rank " + std::to_string(s.rank) +
                                            " waits for " + std::to_string(waiting) +

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -24,11 +25,15 @@ struct Message {
   int dst_slot;    // the slot that receives it
   std::int64_t bytes;
   double latency_s;
-  double out_s;     // its egress port's whole load in this round, in seconds
-  double in_s;      // its ingress port's
-  double reduce_s;  // all that dst reduces in this round; 0 on all but one message per dst
   bool reduce;
   bool local;  // inside one host
+};
+
+// What a message's ports carry in its round, for the round-by-round tier.
+struct Load {
+  double out_s;     // its egress port's whole load, in seconds
+  double in_s;      // its ingress port's
+  double reduce_s;  // all that dst reduces; 0 on all but one message per dst
 };
 
 struct Slot {
@@ -38,6 +43,7 @@ struct Slot {
   int receives;     // messages that arrive in this slot
   int sends_begin;  // range in Program::sends
   int sends_end;
+  std::int64_t cell;  // of its first segment, in Progress
 };
 
 struct Program {
@@ -45,6 +51,7 @@ struct Program {
   int channels = 0;
   std::int64_t segment_bytes = 0;  // 0: one segment
   std::vector<Message> messages;   // round-major within a channel
+  std::vector<Load> loads;         // per message
   std::vector<int> round_begin;  // first message of each round, plus the end (one channel only)
   std::vector<int> sends;        // message indices grouped by slot
   std::vector<Slot> slots;
@@ -94,8 +101,8 @@ class Progress {
   // One segment of a message arrived; calls opened(segment, slot) for each slot it opens.
   template <typename Opened>
   void arrive(int segment, const Message& message, Opened&& opened) {
-    const std::size_t cell = cell_of(segment, message.dst_slot);
-    if (--waiting_[cell] == 0 && open_[cell]) advance(segment, message.dst_slot, opened);
+    Cell& cell = cells_[cell_of(segment, message.dst_slot)];
+    if (--cell.waiting == 0 && cell.open) advance(segment, message.dst_slot, opened);
   }
 
   // Throws Error{internal} naming a rank that still waits, if any does.
@@ -105,17 +112,19 @@ class Progress {
     return program_.segments[static_cast<std::size_t>(channel)];
   }
   std::size_t cell_of(int segment, int slot) const noexcept {
-    return static_cast<std::size_t>(base_[static_cast<std::size_t>(slot)] + segment);
+    return static_cast<std::size_t>(program_.slots[static_cast<std::size_t>(slot)].cell +
+                                    segment);
   }
-  std::size_t cells() const noexcept { return waiting_.size(); }
+  // Free for the engine: the latest of the slot's opening and its arrivals so far.
+  double& latest_s(int segment, int slot) { return cells_[cell_of(segment, slot)].latest_s; }
 
  private:
   template <typename Opened>
   void open(int segment, int slot, Opened& opened) {
-    const std::size_t cell = cell_of(segment, slot);
-    open_[cell] = 1;
+    Cell& cell = cells_[cell_of(segment, slot)];
+    cell.open = true;
     opened(segment, slot);
-    if (waiting_[cell] == 0) advance(segment, slot, opened);
+    if (cell.waiting == 0) advance(segment, slot, opened);
   }
   template <typename Opened>
   void advance(int segment, int slot, Opened& opened) {
@@ -123,10 +132,14 @@ class Progress {
     if (next >= 0) open(segment, next, opened);
   }
 
+  struct Cell {
+    double latest_s = -std::numeric_limits<double>::infinity();
+    int waiting = 0;  // receives still to come
+    bool open = false;
+  };
+
   const Program& program_;
-  std::vector<std::int64_t> base_;  // per slot: its first cell
-  std::vector<int> waiting_;        // per cell: receives still to come
-  std::vector<char> open_;
+  std::vector<Cell> cells_;
 };
 
 std::vector<double> run_rounds(const Program& program, std::span<const double> ready_s);

@@ -49,7 +49,6 @@ class PortQueues {
         finish_s_(ready_s.begin(), ready_s.end()),
         port_free_(program.port_rate.size(), kNever),
         cpu_free_(ready_s.size(), kNever),
-        opened_s_(progress_.cells(), kNever),
         queue_(program.port_rate.size()),
         armed_(program.port_rate.size(), 0) {}
 
@@ -57,13 +56,12 @@ class PortQueues {
     progress_.start([this](int segment, int slot) {
       opened(segment, slot, ready_s_[index(program_.slots[index(slot)].rank)]);
     });
-    while (!arrivals_.empty() || !ports_.empty()) {
+    sort_first_arrivals();
+    while (more_arrivals() || !ports_.empty()) {
       const bool arrival =
-          ports_.empty() || (!arrivals_.empty() && arrivals_.top().at_s <= ports_.top().at_s);
+          ports_.empty() || (more_arrivals() && earliest().at_s <= ports_.top().at_s);
       if (arrival) {
-        const Arrival next = arrivals_.top();
-        arrivals_.pop();
-        join(next);
+        join(take_arrival());
       } else {
         const PortFree next = ports_.top();
         ports_.pop();
@@ -78,14 +76,37 @@ class PortQueues {
   struct Waiting {
     int message;
     int segment;
+    int ingress;
   };
   struct Queue {
     std::vector<Waiting> items;
     std::size_t head = 0;
   };
 
+  // What may leave at the start is known at once and is half of all: sorted, not kept in a
+  // heap.
+  void sort_first_arrivals() {
+    std::sort(first_.begin(), first_.end(),
+              [](const Arrival& a, const Arrival& b) { return b > a; });
+    started_ = true;
+  }
+  bool more_arrivals() const { return first_done_ < first_.size() || !arrivals_.empty(); }
+  bool first_is_next() const {
+    return first_done_ < first_.size() &&
+           (arrivals_.empty() || arrivals_.top() > first_[first_done_]);
+  }
+  const Arrival& earliest() const {
+    return first_is_next() ? first_[first_done_] : arrivals_.top();
+  }
+  Arrival take_arrival() {
+    if (first_is_next()) return first_[first_done_++];
+    const Arrival next = arrivals_.top();
+    arrivals_.pop();
+    return next;
+  }
+
   void opened(int segment, int slot, double at_s) {
-    double& when = opened_s_[progress_.cell_of(segment, slot)];
+    double& when = progress_.latest_s(segment, slot);
     when = std::max(when, at_s);
     const Slot& s = program_.slots[index(slot)];
     // Arrivals of its own round do not hold a slot's sends back: at_s, not `when`.
@@ -93,18 +114,25 @@ class PortQueues {
       const int message = program_.sends[index(i)];
       const double from =
           std::max(at_s, ready_s_[index(program_.messages[index(message)].dst)]);
-      arrivals_.push({from, serial_++, message, segment});
+      const Arrival arrival{from, serial_++, message, segment};
+      if (started_) {
+        arrivals_.push(arrival);
+      } else {
+        first_.push_back(arrival);
+      }
     }
   }
 
   void join(const Arrival& arrival) {
-    const int port = program_.messages[index(arrival.message)].egress;
+    const Message& m = program_.messages[index(arrival.message)];
+    const int port = m.egress;
+    const Waiting what{arrival.message, arrival.segment, m.ingress};
     Queue& queue = queue_[index(port)];
     if (!armed_[index(port)] && port_free_[index(port)] <= arrival.at_s) {
-      send(arrival.at_s, {arrival.message, arrival.segment}, true);
+      send(arrival.at_s, what, true);
       return;
     }
-    queue.items.push_back({arrival.message, arrival.segment});
+    queue.items.push_back(what);
     if (armed_[index(port)]) return;
     armed_[index(port)] = 1;
     ports_.push({port_free_[index(port)], port});
@@ -126,9 +154,7 @@ class PortQueues {
   // Brings the first message whose receiver is free to the head of the queue. Returns whether
   // the sender must wait for its receiver: it has nothing to send to anybody else.
   bool choose(Queue& queue, double at_s) {
-    const auto receiver = [&](std::size_t i) {
-      return index(program_.messages[index(queue.items[i].message)].ingress);
-    };
+    const auto receiver = [&](std::size_t i) { return index(queue.items[i].ingress); };
     const std::size_t end = std::min(queue.items.size(), queue.head + kLookAhead);
     bool alone = true;
     for (std::size_t i = queue.head; i < end; ++i) {
@@ -163,11 +189,11 @@ class PortQueues {
     finish_s_[index(m.src)] = std::max(finish_s_[index(m.src)], out_free);
     finish_s_[index(m.dst)] = std::max(finish_s_[index(m.dst)], done);
     // A slot opens when the latest of the earlier arrivals is there: carry it along.
-    double& seen = opened_s_[progress_.cell_of(what.segment, m.dst_slot)];
+    double& seen = progress_.latest_s(what.segment, m.dst_slot);
     latest_s_ = seen = std::max(seen, done);
     progress_.arrive(what.segment, m, [this](int segment, int slot) {
       opened(segment, slot, latest_s_);
-      latest_s_ = opened_s_[progress_.cell_of(segment, slot)];
+      latest_s_ = progress_.latest_s(segment, slot);
     });
   }
 
@@ -177,10 +203,12 @@ class PortQueues {
   std::vector<double> finish_s_;
   std::vector<double> port_free_;
   std::vector<double> cpu_free_;
-  std::vector<double> opened_s_;  // per cell: latest of its opening and its arrivals so far
-  std::vector<Queue> queue_;      // per egress port
-  std::vector<char> armed_;       // per egress port: it has an entry in ports_
-  Earliest<Arrival> arrivals_;
+  std::vector<Queue> queue_;    // per egress port
+  std::vector<char> armed_;     // per egress port: it has an entry in ports_
+  std::vector<Arrival> first_;  // sorted once
+  std::size_t first_done_ = 0;
+  bool started_ = false;
+  Earliest<Arrival> arrivals_;  // of all that opened later
   Earliest<PortFree> ports_;
   std::int64_t serial_ = 0;
   double latest_s_ = 0.0;
@@ -197,22 +225,25 @@ std::vector<double> run_rounds(const Program& program, std::span<const double> r
   std::vector<double> port_free(program.port_rate.size(), kNever);
   std::vector<double> port_next = port_free;
   for (std::size_t round = 0; round + 1 < program.round_begin.size(); ++round) {
-    const auto of_round =
-        std::span(program.messages)
-            .subspan(index(program.round_begin[round]),
-                     index(program.round_begin[round + 1] - program.round_begin[round]));
-    for (const Message& m : of_round) {
+    const auto first = index(program.round_begin[round]);
+    const auto end = index(program.round_begin[round + 1]);
+    for (std::size_t i = first; i < end; ++i) {
+      const Message& m = program.messages[i];
+      const Load& load = program.loads[i];
       const double start = std::max(at[index(m.src)], ready_s[index(m.dst)]);
-      const double sent = std::max(start, port_free[index(m.egress)]) + m.out_s;
+      const double sent = std::max(start, port_free[index(m.egress)]) + load.out_s;
       const double streamed =
-          std::max(sent, std::max(start, port_free[index(m.ingress)]) + m.in_s);
+          std::max(sent, std::max(start, port_free[index(m.ingress)]) + load.in_s);
       port_next[index(m.egress)] = std::max(port_next[index(m.egress)], sent);
       port_next[index(m.ingress)] = std::max(port_next[index(m.ingress)], streamed);
       next[index(m.src)] = std::max(next[index(m.src)], sent);
       next[index(m.dst)] = std::max(next[index(m.dst)], streamed + m.latency_s);
     }
-    for (const Message& m : of_round) next[index(m.dst)] += m.reduce_s;
-    for (const Message& m : of_round) {
+    for (std::size_t i = first; i < end; ++i) {
+      next[index(program.messages[i].dst)] += program.loads[i].reduce_s;
+    }
+    for (std::size_t i = first; i < end; ++i) {
+      const Message& m = program.messages[i];
       port_free[index(m.egress)] = port_next[index(m.egress)];
       port_free[index(m.ingress)] = port_next[index(m.ingress)];
       at[index(m.src)] = next[index(m.src)];
