@@ -54,6 +54,8 @@ class Executor final : public FrameSink {
   void lost(int peer, const std::string& reason) noexcept override;
 
  private:
+  static constexpr int kMessageBits = 28;  // of a ticket, see Operation::kMaxMessages
+
   struct Announcement {
     std::uint64_t fingerprint;
     std::string text;
@@ -91,7 +93,7 @@ class Executor final : public FrameSink {
   bool begin_expected(Running& running, int peer, const Frame& frame, Delivery& delivery);
   void break_off(int peer, const std::string& what);  // a peer broke the protocol
   template <class Fn>
-  bool guarded(Fn&& fn) noexcept;  // errors inside a callback kill the session
+  bool guarded(Fn&& fn) noexcept;
 
   Transport& transport_;
   int rank_;
@@ -109,5 +111,23 @@ class Executor final : public FrameSink {
   SessionStats stats_;
   std::vector<Region> regions_;
 };
+
+inline std::string rank_name(int rank) {
+  return "rank " + std::to_string(rank);
+}
+
+// Errors thrown inside a transport's callback must not unwind through the transport.
+template <class Fn>
+bool Executor::guarded(Fn&& fn) noexcept {
+  if (death_) return false;
+  try {
+    return fn();
+  } catch (const Error& error) {
+    die(error.code(), error.what());
+  } catch (const std::exception& error) {
+    die(ErrorCode::internal, std::string("unexpected exception: ") + error.what());
+  }
+  return false;
+}
 
 }  // namespace kf
