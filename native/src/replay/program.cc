@@ -76,17 +76,18 @@ void check(const Schedule& schedule, const Fabric& net, std::int64_t buffer_byte
   }
 }
 
-// Bytes of a run of chunks: whole units are shared out, the tail that fills no unit goes with
-// the last chunk.
-std::int64_t run_bytes(const Transfer& transfer, int chunk_count, std::int64_t buffer_bytes,
-                       std::int64_t unit_bytes) {
-  const std::int64_t units = buffer_bytes / unit_bytes;
-  const ChunkRange first = chunk_range(units, chunk_count, transfer.chunk_begin);
-  const int last_chunk = transfer.chunk_begin + transfer.chunk_count - 1;
-  const ChunkRange last = chunk_range(units, chunk_count, last_chunk);
-  std::int64_t bytes = (last.begin + last.count - first.begin) * unit_bytes;
-  if (last_chunk == chunk_count - 1) bytes += buffer_bytes % unit_bytes;
-  return bytes;
+// Where each chunk begins, in bytes, and where the last one ends: whole units are shared out,
+// the tail that fills no unit goes with the last chunk.
+std::vector<std::int64_t> chunk_edges(int chunk_count, std::int64_t buffer_bytes,
+                                      std::int64_t unit_bytes) {
+  std::vector<std::int64_t> edges;
+  edges.reserve(static_cast<std::size_t>(chunk_count) + 1);
+  for (int chunk = 0; chunk < chunk_count; ++chunk) {
+    edges.push_back(chunk_range(buffer_bytes / unit_bytes, chunk_count, chunk).begin *
+                    unit_bytes);
+  }
+  edges.push_back(buffer_bytes);
+  return edges;
 }
 
 struct Ports {
@@ -110,6 +111,24 @@ void check_transfer(const Transfer& t, const Schedule& schedule) {
   }
 }
 
+// Numbers by receiver: a ring has one, a clique all, so few entries are searched, many hashed.
+class Receivers {
+ public:
+  int& operator[](int dst) {
+    if (last_ < few_.size() && few_[last_].first == dst) return few_[last_].second;
+    for (last_ = 0; last_ < few_.size(); ++last_) {
+      if (few_[last_].first == dst) return few_[last_].second;
+    }
+    if (few_.size() < 8) return few_.emplace_back(dst, 0).second;
+    return many_[dst];
+  }
+
+ private:
+  std::vector<std::pair<int, int>> few_;
+  std::size_t last_ = 0;
+  std::unordered_map<int, int> many_;
+};
+
 // Messages of one channel, and the slots of its ranks.
 class ChannelWriter {
  public:
@@ -117,11 +136,11 @@ class ChannelWriter {
                 std::int64_t unit_bytes)
       : program_(program),
         schedule_(schedule),
-        buffer_bytes_(buffer_bytes),
-        unit_bytes_(unit_bytes),
+        edges_(chunk_edges(schedule.chunk_count, buffer_bytes, unit_bytes)),
         ports_{static_cast<int>(program.fabric.egress_bytes_per_s.size()), schedule.world_size},
         busy_s_(program.port_rate.size(), 0.0),
         reduced_s_(static_cast<std::size_t>(schedule.world_size), 0.0),
+        connection_(static_cast<std::size_t>(schedule.world_size)),
         last_slot_(static_cast<std::size_t>(schedule.world_size), -1),
         slot_in_round_(static_cast<std::size_t>(schedule.world_size), -1) {}
 
@@ -152,12 +171,12 @@ class ChannelWriter {
     const int dst_slot = slot(t.dst, channel);
     ++program_.slots[static_cast<std::size_t>(dst_slot)].receives;
     slot(t.src, channel);
-    const auto [found, is_new] = connection_.try_emplace(
-        static_cast<std::int64_t>(t.src) * schedule_.world_size + t.dst, program_.connections);
-    if (is_new) ++program_.connections;
-    const std::int64_t bytes = run_bytes(t, schedule_.chunk_count, buffer_bytes_, unit_bytes_);
+    int& connection = connection_[static_cast<std::size_t>(t.src)][t.dst];
+    if (connection == 0) connection = ++program_.connections;  // from 1, so that 0 means new
+    const std::int64_t bytes = edges_[static_cast<std::size_t>(t.chunk_begin + t.chunk_count)] -
+                               edges_[static_cast<std::size_t>(t.chunk_begin)];
     program_.messages.push_back({t.src, t.dst, ports_.egress(net, t.src, local),
-                                 ports_.ingress(net, t.dst, local), found->second, dst_slot,
+                                 ports_.ingress(net, t.dst, local), connection - 1, dst_slot,
                                  bytes, local ? net.local_latency_s : net.latency_s,
                                  t.combine == Combine::reduce, local});
     return bytes;
@@ -181,14 +200,18 @@ class ChannelWriter {
 
   // Groups this round's messages by sender, in the order they stand in.
   void write_sends(std::size_t first) {
-    std::vector<int> round;
-    for (std::size_t i = first; i < program_.messages.size(); ++i)
+    std::vector<int>& round = of_round_;
+    round.clear();
+    for (std::size_t i = first; i < program_.messages.size(); ++i) {
       round.push_back(static_cast<int>(i));
+    }
     const auto sender = [this](int i) {
       return program_.messages[static_cast<std::size_t>(i)].src;
     };
-    std::stable_sort(round.begin(), round.end(),
-                     [&](int a, int b) { return sender(a) < sender(b); });
+    const auto earlier = [&](int a, int b) { return sender(a) < sender(b); };
+    if (!std::is_sorted(round.begin(), round.end(), earlier)) {
+      std::stable_sort(round.begin(), round.end(), earlier);
+    }
     for (std::size_t i = 0; i < round.size();) {
       const int rank = sender(round[i]);
       Slot& here =
@@ -222,14 +245,14 @@ class ChannelWriter {
 
   Program& program_;
   const Schedule& schedule_;
-  std::int64_t buffer_bytes_;
-  std::int64_t unit_bytes_;
+  std::vector<std::int64_t> edges_;
   Ports ports_;
-  std::vector<double> busy_s_;     // per port, of one round
-  std::vector<double> reduced_s_;  // per rank, of one round
+  std::vector<double> busy_s_;         // per port, of one round
+  std::vector<double> reduced_s_;      // per rank, of one round
+  std::vector<Receivers> connection_;  // per sender
   std::vector<int> last_slot_;
   std::vector<int> slot_in_round_;
-  std::unordered_map<std::int64_t, int> connection_;  // by src * world_size + dst
+  std::vector<int> of_round_;  // scratch of write_sends
 };
 
 }  // namespace
@@ -257,6 +280,7 @@ Program make_program(const Schedule& schedule, const Fabric& fabric, std::int64_
   program.messages.reserve(transfers);
   program.loads.reserve(transfers);
   program.sends.reserve(transfers);
+  program.slots.reserve(2 * transfers);
   ChannelWriter writer(program, schedule, buffer_bytes, options.unit_bytes);
   for (int channel = 0; channel < program.channels; ++channel) writer.write(channel);
   program.round_begin.push_back(static_cast<int>(program.messages.size()));
