@@ -17,7 +17,7 @@ def stream(seed: int, purpose: str, *numbers: int) -> np.random.Generator:
         seed: Of the run.
         purpose: E.g. ``jitter``. Its name is hashed by CRC-32, never by Python's hash, which
             changes from process to process.
-        numbers: E.g. repeat and rank, each >= 0.
+        *numbers: E.g. repeat and rank, each >= 0.
 
     Returns:
         The generator: the same for the same arguments, whatever else is drawn.

@@ -21,7 +21,7 @@ Values = NDArray[np.float64]
 class StepNorms:
     """One step's statistics.
 
-    Attributes:
+    Args:
         loss: [world_size], NaN: not known.
         grad_sq_norm: [world_size] |g_i|^2 of the local gradients, NaN: not known.
         mean_sq_norm: |G|^2 of the averaged gradient, NaN: not known.

@@ -1,5 +1,5 @@
-// kf::Error becomes the class of the same name in kfcore.errors, so it can also be a ValueError,
-// TimeoutError or ConnectionError there.
+// kf::Error becomes the class of the same name in kfcore.errors, so it can also be a
+// ValueError, TimeoutError or ConnectionError there.
 #include "bindings.h"
 #include "kf/error.h"
 
