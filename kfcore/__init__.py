@@ -11,6 +11,7 @@ from kfcore import errors
 if TYPE_CHECKING:
     from kfcore import monitors
     from kfcore.job import Job
+    from kfcore.memory import empty
     from kfcore.policy import (
         Each,
         LocalStep,
@@ -52,6 +53,7 @@ __all__ = [
     "Stop",
     "Sum",
     "View",
+    "empty",
     "errors",
     "init",
     "inproc_world",
@@ -64,6 +66,7 @@ _PLACES = {
     "Session": "kfcore.session",
     "SessionStats": "kfcore.session",
     "View": "kfcore.view",
+    "empty": "kfcore.memory",
     "init": "kfcore.world",
     "inproc_world": "kfcore.world",
 }

@@ -98,6 +98,12 @@ class Session:
         return spec
 
     @property
+    def transport(self) -> str:
+        """How the ranks are connected: ``shm``, ``tcp``, ``shm+tcp`` or ``inproc``."""
+        name: str = self._native.transport
+        return name
+
+    @property
     def timeout_s(self) -> float:
         """Longest time an operation may take unless its call says otherwise, in seconds."""
         return self._timeout_s

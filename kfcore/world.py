@@ -1,5 +1,6 @@
-"""Opens sessions: of a launched job over TCP, and of a world of threads for tests."""
+"""Opens sessions: of a launched job, and of a world of threads for tests."""
 
+import warnings
 from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
@@ -8,6 +9,7 @@ from kfcore import _native
 from kfcore.address import advertised_host
 from kfcore.config import Config
 from kfcore.errors import AbortedError, PeerLostError, UsageError
+from kfcore.memory import POOL
 from kfcore.session import Session
 from kfcore.store import StoreClient, connect_store
 from kfcore.view import View
@@ -20,13 +22,17 @@ DEFAULT_SEGMENT_BYTES = 256 * 1024
 T = TypeVar("T")
 
 
-def init(*, schedule: str = DEFAULT_SCHEDULE, **explicit: Any) -> Session:
+def init(
+    *, schedule: str = DEFAULT_SCHEDULE, transport: str = "auto", **explicit: Any
+) -> Session:
     """Open this worker's session: read its configuration, meet the others, connect.
 
     Without a launcher it is the session of a single process.
 
     Args:
         schedule: Spec of the schedule that operations use at first.
+        transport: ``auto``: shared memory between workers of one host, TCP between hosts;
+            ``tcp``: TCP between all workers.
         **explicit: Fields of `kfcore.config.Config`, which win over the environment.
 
     Returns:
@@ -47,7 +53,11 @@ def init(*, schedule: str = DEFAULT_SCHEDULE, **explicit: Any) -> Session:
     store = connect_store(config)
     try:
         return open_session(
-            config, store, schedule=schedule, on_close=None if store is None else store.close
+            config,
+            store,
+            schedule=schedule,
+            transport=transport,
+            on_close=None if store is None else store.close,
         )
     except BaseException:
         if store is not None:
@@ -62,6 +72,7 @@ def open_session(
     schedule: str = DEFAULT_SCHEDULE,
     view_version: int = 1,
     segment_bytes: int = DEFAULT_SEGMENT_BYTES,
+    transport: str = "auto",
     on_close: Callable[[], None] | None = None,
 ) -> Session:
     """Open the session of one view: publish an address, read the others', connect to all.
@@ -75,17 +86,21 @@ def open_session(
         schedule: Spec of the schedule that operations use at first.
         view_version: Version of the view, the same on every worker, >= 0.
         segment_bytes: Pitch of pipelining, in bytes; a positive multiple of 16.
+        transport: ``auto``: shared memory between workers of one host, TCP between hosts;
+            ``tcp``: TCP between all workers.
         on_close: Called once, after the session was closed.
 
     Returns:
         A session in which every rank has heard of every other.
 
     Raises:
-        UsageError: No store for more than one worker, or a bad schedule.
+        UsageError: No store for more than one worker, or a bad schedule or transport.
         DeadlineError: Not all workers were there within ``config.timeout_s``.
         StaleViewError: The others are in a newer view.
         TransportError: No socket could be opened, or a peer refused this worker.
     """
+    if transport not in ("auto", "tcp"):
+        raise UsageError(f"transport must be auto or tcp, got {transport!r}")
     if config.world_size == 1:
         view = View(view_version, ("single",))
         native = _native.open_inproc_session(
@@ -101,7 +116,7 @@ def open_session(
         for rank in range(config.world_size)
     ]
     view = View(view_version, tuple(addresses))
-    native = _native.open_tcp_session(
+    native, warning = _native.open_host_session(
         listener,
         _native_view(view),
         config.rank,
@@ -111,7 +126,11 @@ def open_session(
         schedule,
         segment_bytes,
         config.timeout_s,
+        transport == "auto",
+        POOL,
     )
+    if warning:
+        warnings.warn(f"using TCP within this host: {warning}", RuntimeWarning, stacklevel=2)
     session = Session(native, view, timeout_s=config.timeout_s, on_close=on_close)
     # a worker that goes on has been seen by all, so the store may go when the first one leaves
     session.barrier(name="kf/open")

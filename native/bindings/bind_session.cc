@@ -1,5 +1,7 @@
 // Sessions, views and typed pieces. Every call that can block releases the interpreter's lock.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
@@ -9,11 +11,14 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "bindings.h"
 #include "kf/error.h"
+#include "kf/host.h"
 #include "kf/inproc.h"
 #include "kf/session.h"
+#include "kf/shared_memory.h"
 #include "kf/tcp.h"
 #include "kf/transport.h"
 
@@ -70,22 +75,27 @@ void run_blocking(Session& session, const std::string& collective, std::vector<P
   }
 }
 
-std::unique_ptr<Session> open_tcp_session(TcpListener& listener, const View& view, int rank,
-                                          const std::string& job_id,
-                                          const std::string& job_secret,
-                                          const std::vector<std::string>& addresses,
-                                          const std::string& schedule,
-                                          std::int64_t segment_bytes, double timeout_s) {
+// The session, and a warning when memory could not be shared with a rank of this host.
+std::pair<std::unique_ptr<Session>, std::string> open_host_session(
+    TcpListener& listener, const View& view, int rank, const std::string& job_id,
+    const std::string& job_secret, const std::vector<std::string>& addresses,
+    const std::string& schedule, std::int64_t segment_bytes, double timeout_s,
+    bool share_memory, std::shared_ptr<SharedMemory> registered) {
   SignalCheck signals;
   TcpOptions options{view, rank, job_id, job_secret, addresses, deadline_after(timeout_s), [&] {
                        return signals();
                      }};
+  HostOptions host;
+  host.share_memory = share_memory;
+  host.registered = std::move(registered);
   SessionOptions session_options;
   session_options.schedule = schedule;
   session_options.segment_bytes = segment_bytes;
   try {
-    return std::make_unique<Session>(view, rank, connect_tcp(listener, options),
-                                     session_options);
+    HostConnection connection = connect_host(listener, options, host);
+    return {
+        std::make_unique<Session>(view, rank, std::move(connection.transport), session_options),
+        connection.warning};
   } catch (const Error&) {
     signals.rethrow();
     throw;
@@ -160,6 +170,7 @@ void bind_session(nb::module_& m) {
       .def("close", &Session::close, nb::call_guard<nb::gil_scoped_release>())
       .def("stats", &Session::stats, nb::call_guard<nb::gil_scoped_release>())
       .def_prop_ro("rank", &Session::rank)
+      .def_prop_ro("transport", &Session::transport)
       .def_prop_ro("schedule", &Session::schedule);
   m.def(
       "open_inproc_session",
@@ -178,9 +189,9 @@ void bind_session(nb::module_& m) {
       .def_prop_ro("address", &TcpListener::address)
       .def_prop_ro("port", &TcpListener::port)
       .def("close", &TcpListener::close);
-  m.def("open_tcp_session", &open_tcp_session, "listener"_a, "view"_a, "rank"_a, "job_id"_a,
+  m.def("open_host_session", &open_host_session, "listener"_a, "view"_a, "rank"_a, "job_id"_a,
         "job_secret"_a, "addresses"_a, "schedule"_a, "segment_bytes"_a, "timeout_s"_a,
-        nb::call_guard<nb::gil_scoped_release>());
+        "share_memory"_a, "registered"_a, nb::call_guard<nb::gil_scoped_release>());
 }
 
 }  // namespace kf::bindings

@@ -8,6 +8,7 @@ namespace kf::bindings {
 void bind_errors(nanobind::module_& m);
 void bind_schedule(nanobind::module_& m);
 void bind_replay(nanobind::module_& m);
+void bind_memory(nanobind::module_& m);
 void bind_session(nanobind::module_& m);
 void bind_adapt(nanobind::module_& m);
 

@@ -6,6 +6,7 @@ NB_MODULE(_native, m) {
   kf::bindings::bind_errors(m);
   kf::bindings::bind_schedule(m);
   kf::bindings::bind_replay(m);
+  kf::bindings::bind_memory(m);
   kf::bindings::bind_session(m);
   kf::bindings::bind_adapt(m);
 }

@@ -188,7 +188,7 @@ std::vector<Case> cases() {
       if (runs_bare(name, n)) all.push_back({"inproc", n, name});
     }
     for (const char* name : {"ring", "recursive_doubling", "double_binary_tree"}) {
-      all.push_back({"tcp", n, name});
+      for (const char* transport : {"tcp", "shm", "mixed"}) all.push_back({transport, n, name});
     }
   }
   return all;
@@ -229,7 +229,7 @@ TEST(Session, SumsTheSameBitsFromRunToRun) {
 }
 
 TEST(Session, SendsTheMessagesOfTheScheduleAndNoMore) {
-  for (const char* transport : {"inproc", "tcp"}) {
+  for (const char* transport : {"inproc", "tcp", "shm", "mixed"}) {
     WorldOptions options;
     options.transport = transport;
     run_world(4, options, [&](Session& session) {
@@ -251,7 +251,7 @@ TEST(Session, SendsTheMessagesOfTheScheduleAndNoMore) {
 }
 
 TEST(Session, RunsSeveralOperationsAtOnce) {
-  for (const char* transport : {"inproc", "tcp"}) {
+  for (const char* transport : {"inproc", "tcp", "shm", "mixed"}) {
     WorldOptions options;
     options.transport = transport;
     options.session.eager_bytes = 128;
@@ -289,7 +289,7 @@ TEST(Session, QueuesOperationsOfOneName) {
 }
 
 TEST(Session, DeadlineNamesTheMissingRanksAndKillsTheSession) {
-  for (const char* transport : {"inproc", "tcp"}) {
+  for (const char* transport : {"inproc", "tcp", "shm", "mixed"}) {
     WorldOptions options;
     options.transport = transport;
     std::mutex mutex;
@@ -388,7 +388,7 @@ TEST(Session, CloseWakesAThreadThatWaits) {
 }
 
 TEST(Session, ManyThreadsMayWaitAtOnce) {
-  for (const char* transport : {"inproc", "tcp"}) {
+  for (const char* transport : {"inproc", "tcp", "shm", "mixed"}) {
     WorldOptions options;
     options.transport = transport;
     run_world(2, options, [](Session& session) {

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "kf/error.h"
+#include "kf/host.h"
 #include "kf/inproc.h"
 #include "kf/tcp.h"
 
@@ -23,11 +24,12 @@ Clock::time_point soon(double seconds) {
 
 void run_world(int world_size, const WorldOptions& options, const RankFn& fn) {
   const View view = view_of(world_size);
-  const bool tcp = options.transport == "tcp";
+  const bool connected = options.transport != "inproc";
+  const bool mixed = options.transport == "mixed";
   const auto hub = make_inproc_hub(world_size);
   std::vector<TcpListener> listeners;
   std::vector<std::string> addresses;
-  for (int r = 0; tcp && r < world_size; ++r) {
+  for (int r = 0; connected && r < world_size; ++r) {
     listeners.emplace_back(options.host, 0);
     addresses.push_back(listeners.back().address());
   }
@@ -39,9 +41,15 @@ void run_world(int world_size, const WorldOptions& options, const RankFn& fn) {
     threads.emplace_back([&, rank] {
       try {
         std::unique_ptr<Transport> transport;
-        if (tcp) {
-          transport = connect_tcp(listeners[static_cast<std::size_t>(rank)],
-                                  {view, rank, "job", "secret", addresses, soon(), {}});
+        if (connected) {
+          HostOptions host;
+          host.share_memory = options.transport != "tcp";
+          host.attach = options.attach;
+          host.registered = options.registered;
+          if (mixed) host.identity = rank % 2 == 0 ? "even" : "odd";
+          transport = connect_host(listeners[static_cast<std::size_t>(rank)],
+                                   {view, rank, "job", "secret", addresses, soon(), {}}, host)
+                          .transport;
         } else {
           transport = make_inproc_transport(hub, rank);
         }

@@ -7,13 +7,17 @@
 #include <vector>
 
 #include "kf/session.h"
+#include "kf/shared_memory.h"
 
 namespace kf::testing {
 
 using RankFn = std::function<void(Session&)>;
 
 struct WorldOptions {
-  std::string transport = "inproc";  // or "tcp"
+  // or "tcp", "shm", or "mixed": even and odd ranks share memory among themselves only
+  std::string transport = "inproc";
+  bool attach = true;  // ranks may read each other's private memory
+  std::shared_ptr<const SharedMemory> registered;
   std::string host = "127.0.0.1";
   SessionOptions session;
   bool close = true;  // close sessions when `fn` returns

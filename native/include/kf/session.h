@@ -12,6 +12,7 @@
 //
 // A session that failed is dead: every later call throws the same error. A mismatch between
 // ranks kills it too: ranks that disagree about one operation do not agree about the next.
+// In a child made by fork() every call throws Error{usage}, and the parent's session lives on.
 #pragma once
 
 #include <functional>
@@ -51,6 +52,7 @@ class Session {
   int rank() const noexcept;
   int world_size() const noexcept;
   std::string schedule() const;
+  const char* transport() const noexcept;  // "inproc", "shm", "tcp", "shm+tcp"
   // Takes effect for operations started later; call it at the same point on every rank.
   // Throws Error{usage} for an unknown spec.
   void set_schedule(const std::string& spec);

@@ -53,6 +53,9 @@ struct Frame {
   std::uint64_t fingerprint =
       0;  // data, start: hash of what the sender means by this operation
   std::uint64_t payload_bytes = 0;
+  // data, not on the wire: the receiver may read the payload where it lies. False where both
+  // ends write over what they send each other: each would wait for the other to read first.
+  bool may_lend = true;
 };
 
 // How one incoming data frame is to be delivered; filled in by FrameSink::begin.

@@ -130,6 +130,7 @@ void Executor::post(Running& running, Operation::MessageId message) {
   frame.key = operation.spec().key;
   frame.fingerprint = operation.spec().fingerprint;
   frame.payload_bytes = static_cast<std::uint64_t>(operation.layout().payload_bytes(range));
+  frame.may_lend = !t.swaps;
   PeerStats& stats = stats_.peers[static_cast<std::size_t>(t.peer)];
   ++stats.messages_sent;
   stats.bytes_sent += static_cast<std::int64_t>(frame.payload_bytes);

@@ -71,6 +71,7 @@ struct Builder {
                                   t.combine,
                                   t.chunk_begin,
                                   t.chunk_count,
+                                  false,
                                   !is_send && full == t.chunk_count,
                                   {}});
         round_of.push_back(round_index);
@@ -92,9 +93,10 @@ struct Builder {
   void link(std::size_t first) {
     for (std::size_t i = first; i < plan.transfers.size(); ++i) {
       for (std::size_t j = first; j < plan.transfers.size(); ++j) {
-        if (i != j && must_wait(j, i)) {
-          plan.transfers[i].successors.push_back(static_cast<std::uint32_t>(j));
-        }
+        if (i == j || !must_wait(j, i)) continue;
+        LocalTransfer& earlier = plan.transfers[i];
+        earlier.successors.push_back(static_cast<std::uint32_t>(j));
+        if (earlier.is_send && round_of[i] == round_of[j]) earlier.swaps = true;
       }
     }
   }

@@ -25,6 +25,7 @@ struct LocalTransfer {
   Combine combine;
   int chunk_begin;
   int chunk_count;
+  bool swaps;      // a send of chunks that a receive of the same round writes over
   bool completes;  // a reducing receive after which these chunks hold all contributions
   std::vector<std::uint32_t> successors;  // indices into Plan::transfers
 };

@@ -10,6 +10,7 @@
 #include "executor/executor.h"
 #include "kf/generators.h"
 #include "session/fingerprint.h"
+#include "session/fork_guard.h"
 #include "session/select.h"
 
 namespace kf {
@@ -72,10 +73,15 @@ class Session::Impl {
     set_schedule(options_.schedule);
   }
 
-  ~Impl() { close(); }
+  ~Impl() {
+    // closing would hang up the connections of the process that this one was forked from
+    if (!guard_.same_process()) static_cast<void>(transport_.release());
+    close();
+  }
 
   const View& view() const noexcept { return view_; }
   int rank() const noexcept { return rank_; }
+  const char* transport() const noexcept { return transport_->name(); }
 
   std::string schedule() const {
     const std::lock_guard lock(mutex_);
@@ -104,12 +110,19 @@ class Session::Impl {
   }
 
   void close() noexcept {
+    if (!guard_.same_process()) return;
     std::unique_lock lock(mutex_);
     executor_.leave();
     bury(lock);
   }
 
  private:
+  void require_same_process() const {
+    if (guard_.same_process()) return;
+    throw Error(ErrorCode::usage,
+                "this session belongs to the process that this one was forked from; open "
+                "another one here");
+  }
   void check(Collective collective, const std::vector<Piece>& pieces, int root) const;
   std::shared_ptr<const Plan> plan_for(Collective collective, const std::vector<Piece>& pieces,
                                        int root);
@@ -119,6 +132,7 @@ class Session::Impl {
   void throw_if_dead(std::unique_lock<std::mutex>& lock);
   void bury(std::unique_lock<std::mutex>& lock) noexcept;
 
+  ForkGuard guard_;
   View view_;
   int rank_;
   SessionOptions options_;
@@ -169,6 +183,7 @@ std::shared_ptr<const Plan> Session::Impl::plan_for(Collective collective,
 
 Session::Handle Session::Impl::start(Collective collective, std::vector<Piece> pieces, int root,
                                      const std::string& name) {
+  require_same_process();
   check(collective, pieces, root);
   std::unique_lock lock(mutex_);
   throw_if_dead(lock);
@@ -203,6 +218,7 @@ Session::Handle Session::Impl::start(Collective collective, std::vector<Piece> p
 
 void Session::Impl::wait(const Handle& handle, Clock::time_point deadline,
                          const Interrupt& interrupt) {
+  require_same_process();
   std::unique_lock lock(mutex_);
   Pending& pending = *handle;
   Clock::time_point asked = Clock::now();
@@ -304,6 +320,9 @@ int Session::rank() const noexcept {
 }
 int Session::world_size() const noexcept {
   return impl_->view().world_size();
+}
+const char* Session::transport() const noexcept {
+  return impl_->transport();
 }
 std::string Session::schedule() const {
   return impl_->schedule();

@@ -312,7 +312,7 @@ void Rendezvous::throw_deadline() const {
 
 }  // namespace
 
-std::unique_ptr<Transport> connect_tcp(TcpListener& listener, const TcpOptions& options) {
+std::vector<Fd> connect_mesh(TcpListener& listener, const TcpOptions& options) {
   const int world_size = options.view.world_size();
   if (options.rank < 0 || options.rank >= world_size) {
     throw Error(ErrorCode::usage, "rank must be in [0, " + std::to_string(world_size) +
@@ -326,7 +326,7 @@ std::unique_ptr<Transport> connect_tcp(TcpListener& listener, const TcpOptions& 
   if (listener.fd() < 0) throw Error(ErrorCode::usage, "the listener is closed");
   std::vector<Fd> links = Rendezvous(listener, options).run();
   listener.close();
-  return make_tcp_transport(std::move(links));
+  return links;
 }
 
 }  // namespace kf

@@ -24,7 +24,7 @@ int milliseconds_until(Clock::time_point until) {
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
 }
 
-class TcpTransport final : public Transport {
+class TcpTransport final : public PolledTransport {
  public:
   explicit TcpTransport(std::vector<Fd> sockets)
       : epoll_(::epoll_create1(EPOLL_CLOEXEC)),
@@ -43,6 +43,7 @@ class TcpTransport final : public Transport {
   ~TcpTransport() override { close(Clock::now()); }
 
   const char* name() const noexcept override { return "tcp"; }
+  int poll_fd() const noexcept override { return epoll_.get(); }
 
   bool send(int peer, const Frame& frame, std::span<const Region> regions,
             std::uint64_t ticket) override {
@@ -169,7 +170,7 @@ class TcpTransport final : public Transport {
 
 }  // namespace
 
-std::unique_ptr<Transport> make_tcp_transport(std::vector<Fd> sockets) {
+std::unique_ptr<PolledTransport> make_tcp_transport(std::vector<Fd> sockets) {
   return std::make_unique<TcpTransport>(std::move(sockets));
 }
 
