@@ -11,7 +11,7 @@ from typing import Any
 
 from kfcore.errors import UsageError
 
-__all__ = ["POLICY_SEPARATOR", "Config", "child_environment"]
+__all__ = ["POLICY_SEPARATOR", "Config", "child_environment", "environment_with"]
 
 # Between the entries of KF_POLICIES; a path may hold ":" and ",", hardly ever ";".
 POLICY_SEPARATOR = ";"
@@ -138,6 +138,18 @@ def child_environment(
     """
     inherited = {name: value for name, value in os.environ.items() if name[:3] != "KF_"}
     return {**defaults, **inherited, **config.to_env(), **wins}
+
+
+def environment_with(variables: Mapping[str, str]) -> dict[str, str]:
+    """Build the environment of a program that is not a worker of this job.
+
+    Args:
+        variables: added to what this process has, or replacing it.
+
+    Returns:
+        The whole environment.
+    """
+    return {**os.environ, **variables}
 
 
 def _integer(variables: Mapping[str, str], name: str) -> int:

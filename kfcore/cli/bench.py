@@ -4,6 +4,7 @@ import io
 import json
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,6 +13,7 @@ from rich.table import Table
 
 from kfcore import schedule as schedules
 from kfcore.bench import Row, all_reduce_rows, parse_bytes
+from kfcore.cli.against import PEERS, Choice, run_against
 from kfcore.errors import KfError, UsageError
 from kfcore.launch import LaunchSpec, launch
 from kfcore.world import inproc_world
@@ -34,7 +36,7 @@ def bench() -> None:
 
 
 @app.command("all-reduce")
-def all_reduce(
+def all_reduce(  # noqa: PLR0917 - typer calls it by name
     world_size: Annotated[
         int, typer.Option("-n", "--world-size", min=1, help="Number of ranks.")
     ] = 2,
@@ -52,6 +54,29 @@ def all_reduce(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON on stdout, and only that.")
     ] = False,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,...",
+            help="Measure ours and these, interleaved on this host: " + ", ".join(PEERS) + ".",
+        ),
+    ] = None,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="With --against: blocks a system and size.")
+    ] = 5,
+    resnet50: Annotated[
+        bool, typer.Option(help="With --against: ResNet-50's 161 gradients too, as one step.")
+    ] = True,
+    floor: Annotated[
+        bool, typer.Option(help="With --against: the machine's floors for two processes too.")
+    ] = True,
+    python: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=PATH", help="Interpreter of a system. Repeatable."),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="With --against: draw a figure into this file.")
+    ] = None,
 ) -> None:
     """Time in-place float32 sum all-reduces: verify, warm up, then min, median and 95 %.
 
@@ -62,6 +87,10 @@ def all_reduce(
         raise UsageError(f"transport must be one of {', '.join(TRANSPORTS)}, got {transport!r}")
     schedules.build(schedule, world_size)  # a wrong spec is one error and not one a rank
     wanted = [parse_bytes(size) for size in sizes.split(",")]
+    if against is not None:
+        choice = Choice(world_size, rounds, resnet50, floor and world_size == 2, plot, as_json)
+        run_against(against.split(","), wanted, python or [], choice)
+        return
     if transport == "inproc":
         rows = inproc_world(
             world_size,
