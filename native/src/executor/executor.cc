@@ -22,24 +22,32 @@ Executor::Executor(Transport& transport, int rank, int world_size)
 std::shared_ptr<Operation> Executor::start(OperationSpec spec) {
   const OpKey key{spec.key.scope, next_sequence_[spec.key.scope]};
   spec.key = key;
+  spec.peers = static_cast<int>(peers_.size());
   auto operation = std::make_shared<Operation>(std::move(spec));
   ++next_sequence_[key.scope];  // an operation that was refused has not been started
   const std::uint64_t number = next_number_++;
   Running& running = running_.emplace(number, Running{operation, number}).first->second;
   number_of_[key] = number;
   for (std::size_t p = 0; p < peers_.size(); ++p) {
-    const int peer = static_cast<int>(p);
-    if (peers_[p].departed && operation->needs(peer)) {
-      die(ErrorCode::peer_lost, rank_name(peer) +
-                                    " has closed its session and cannot take part in " +
-                                    operation->spec().describe());
-      return operation;
+    if (operation->edges()[p].announce && !peers_[p].departed) {
+      announce(static_cast<int>(p), *operation);
     }
-    if (operation->edges()[p].announce) announce(peer, *operation);
   }
   take_waiting(running);
+  refuse_departed(*operation);
   if (!death_) advance(running);
   return operation;
+}
+
+// A peer that has left may have sent all that this operation needs of it; more will not come.
+void Executor::refuse_departed(const Operation& operation) {
+  for (std::size_t p = 0; p < peers_.size(); ++p) {
+    const int peer = static_cast<int>(p);
+    if (!peers_[p].departed || !operation.needs(peer)) continue;
+    die(ErrorCode::peer_lost, rank_name(peer) +
+                                  " has closed its session and cannot take part in " +
+                                  operation.spec().describe());
+  }
 }
 
 void Executor::progress() {
@@ -150,7 +158,8 @@ void Executor::announce(int peer, const Operation& operation) {
 void Executor::announce_stall(const Operation& operation) {
   for (std::size_t p = 0; p < peers_.size(); ++p) {
     const int peer = static_cast<int>(p);
-    if (peer != rank_ && !peers_[p].departed && !transport_.congested(peer)) {
+    if (peer != rank_ && operation.edges()[p].member && !peers_[p].departed &&
+        !transport_.congested(peer)) {
       announce(peer, operation);
     }
   }
@@ -161,8 +170,8 @@ std::string Executor::explain(const Operation& operation, Clock::time_point now)
   std::vector<int> elsewhere;
   std::string other;
   for (std::size_t p = 0; p < peers_.size(); ++p) {
-    if (static_cast<int>(p) == rank_) continue;
     const Operation::Edge& edge = operation.edges()[p];
+    if (static_cast<int>(p) == rank_ || !edge.member) continue;
     const bool took_part = edge.started || edge.receives_left == 0;
     if (now - peers_[p].heard > std::chrono::milliseconds(2500)) {
       silent.push_back(static_cast<int>(p));

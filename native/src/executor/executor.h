@@ -84,6 +84,7 @@ class Executor final : public FrameSink {
   void advance(Running& running);  // sends and applies whatever is ready
   void post(Running& running, Operation::MessageId message);
   void accept(Running& running, const Unexpected& data);
+  void refuse_departed(const Operation& operation);
   void take_waiting(Running& running);  // announcements and data that came before the start
   void announce(int peer, const Operation& operation);
   bool agree(Running& running, int peer, std::uint64_t fingerprint, const std::string* text);

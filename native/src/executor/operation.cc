@@ -31,8 +31,8 @@ bool rooted(Collective collective) {
 
 Operation::Operation(OperationSpec spec)
     : spec_(std::move(spec)),
-      layout_(spec_.pieces),
-      edges_(static_cast<std::size_t>(spec_.plan->schedule.world_size)) {
+      layout_(spec_.pieces, spec_.blocks),
+      edges_(static_cast<std::size_t>(spec_.peers)) {
   cut();
   count_predecessors();
   open_edges();
@@ -91,6 +91,8 @@ void Operation::count_predecessors() {
 }
 
 void Operation::open_edges() {
+  const std::vector<int>& members = spec_.plan->members;
+  for (const int member : members) edges_[static_cast<std::size_t>(member)].member = true;
   for (std::size_t t = 0; t < cells_.size(); ++t) {
     const LocalTransfer& transfer = spec_.plan->transfers[t];
     Edge& edge = edges_[static_cast<std::size_t>(transfer.peer)];
@@ -103,6 +105,7 @@ void Operation::open_edges() {
   // rooted ones a mere sender waits until the receiver has said that it takes part.
   const bool acknowledge = rooted(spec_.plan->schedule.collective);
   for (Edge& edge : edges_) {
+    edge.member = edge.member || members.empty();
     edge.gated = edge.send_bytes > spec_.eager_bytes;
     edge.await_start = edge.sends_left > 0 && (edge.gated || acknowledge);
     edge.announce =
@@ -112,7 +115,7 @@ void Operation::open_edges() {
 }
 
 void Operation::keep_copy() {
-  if (layout_.bytes() > spec_.eager_bytes) return;
+  if (!spec_.restorable || layout_.bytes() > spec_.eager_bytes) return;
   for (const Piece& piece : layout_.pieces()) {
     const auto* from = static_cast<const std::byte*>(piece.data);
     copy_.insert(copy_.end(), from, from + piece.count * element_bytes(piece.dtype));
@@ -244,7 +247,7 @@ std::size_t Operation::apply(MessageId message, std::int64_t skip,
     if (t.combine == Combine::replace) {
       std::memcpy(to.data, from, static_cast<std::size_t>(count * size));
     } else {
-      combine(to.dtype, to.op, to.data, from, count, t.peer < spec_.plan->rank);
+      combine(to.dtype, to.op, to.data, from, count, t.peer < spec_.plan->self);
       if (divide_now && to.op == ReduceOp::avg) divide(to.dtype, to.data, count, world_size);
     }
     taken += static_cast<std::size_t>(count * size);

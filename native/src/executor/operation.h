@@ -33,6 +33,11 @@ struct OperationSpec {
   std::vector<Piece> pieces;
   std::int64_t eager_bytes = 0;  // largest payload sent to a rank that has not started yet
   std::int64_t cell_bytes = 0;   // pitch of the grid, a multiple of 16
+  int peers = 0;                 // ranks in the view
+  std::vector<std::int64_t> blocks;  // elements each owner has; empty: equally many
+  bool buffered = false;     // a mere sender need not hear from the receiver of a small payload
+  bool restorable = true;    // put the buffer back as it was when the session dies early
+  std::shared_ptr<const void> memory;  // kept alive until the operation is over
 };
 
 class Operation {
@@ -51,6 +56,7 @@ class Operation {
     bool gated = false;             // send nothing before it has
     bool await_start = false;       // the operation is not complete before it has
     bool announce = false;          // the peer waits for our start frame
+    bool member = false;            // the peer takes part
     std::vector<MessageId> parked;  // ready to be sent, once the peer has started
   };
 
@@ -61,6 +67,8 @@ class Operation {
   std::vector<Edge>& edges() noexcept { return edges_; }
   const std::vector<Edge>& edges() const noexcept { return edges_; }
   bool done() const noexcept { return messages_left_ == 0 && starts_left_ == 0; }
+  // The caller's memory is free: everything was sent and applied.
+  bool moved() const noexcept { return messages_left_ == 0; }
   bool needs(int peer) const noexcept;
   std::vector<int> waits_for() const;  // ranks with something still to come from them
 

@@ -66,7 +66,7 @@ struct Builder {
         const bool is_send = t.src == plan.rank;
         if (!is_send && full > 0 && full < t.chunk_count) plan.divide_at_end = true;
         plan.transfers.push_back({base + static_cast<std::uint32_t>(i),
-                                  is_send ? t.dst : t.src,
+                                  in_view(is_send ? t.dst : t.src),
                                   is_send,
                                   t.combine,
                                   t.chunk_begin,
@@ -80,6 +80,10 @@ struct Builder {
       ++round_index;
     }
     link(first);
+  }
+
+  int in_view(int rank) const {
+    return plan.members.empty() ? rank : plan.members[static_cast<std::size_t>(rank)];
   }
 
   bool must_wait(std::size_t later, std::size_t earlier) const {
@@ -104,7 +108,7 @@ struct Builder {
 
 }  // namespace
 
-std::shared_ptr<const Plan> make_plan(Schedule schedule, int rank) {
+std::shared_ptr<const Plan> make_plan(Schedule schedule, int rank, std::vector<int> members) {
   if (rank < 0 || rank >= schedule.world_size) {
     throw Error(ErrorCode::usage, "rank must be in [0, " + std::to_string(schedule.world_size) +
                                       "), got " + std::to_string(rank));
@@ -112,8 +116,10 @@ std::shared_ptr<const Plan> make_plan(Schedule schedule, int rank) {
   auto plan = std::make_shared<Plan>();
   plan->schedule = std::move(schedule);
   plan->rank = rank;
+  plan->members = std::move(members);
   Contributions held(plan->schedule);
   Builder builder{*plan};
+  plan->self = builder.in_view(rank);
   std::uint32_t next_id = 0;
   for (const Channel& channel : plan->schedule.channels)
     builder.add_channel(channel, held, next_id);

@@ -20,7 +20,7 @@ namespace kf {
 
 struct LocalTransfer {
   std::uint32_t id;  // place in the schedule: channel by channel, round by round
-  int peer;
+  int peer;          // rank in the view, also when the schedule is that of a group
   bool is_send;
   Combine combine;
   int chunk_begin;
@@ -32,13 +32,17 @@ struct LocalTransfer {
 
 struct Plan {
   Schedule schedule;
-  int rank = 0;
+  int rank = 0;              // this rank, as the schedule counts
+  int self = 0;              // and as the view counts
+  std::vector<int> members;  // rank in the view of each rank of the schedule; empty: the same
   std::vector<LocalTransfer> transfers;  // ascending id
   // True: some receive completes only a part of its chunks, so averages are divided at the end.
   bool divide_at_end = false;
 };
 
+// `members`: the ranks of the view that run the schedule, in its order; empty: all of them.
 // Throws Error{usage} if `rank` is outside the schedule's world.
-std::shared_ptr<const Plan> make_plan(Schedule schedule, int rank);
+std::shared_ptr<const Plan> make_plan(Schedule schedule, int rank,
+                                      std::vector<int> members = {});
 
 }  // namespace kf
