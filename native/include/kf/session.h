@@ -3,10 +3,12 @@
 // Terms: named operation: matched with the peers' operation of the same name, whatever the
 // order;
 //        unnamed ones are matched by the order in which they were started.
+//        group: some ranks of the view, with operations of their own over the same connections;
+//        background operation: one that goes on while nobody waits for it.
 // Threads: every call may be made by any thread. The waiting caller itself drives the
-// transport;
-//        an idle session uses no CPU. One lock guards all state and is never held while
-//        blocking.
+//        transport; while there are background operations and nobody waits, a thread of the
+//        session does, and there is none otherwise. An idle session uses no CPU. One lock
+//        guards all state and is never held while blocking.
 // Ownership: owns its transport. Memory in pieces belongs to the caller and must stay valid and
 //        untouched until the operation is done; a call that throws has let go of it.
 //
@@ -32,6 +34,28 @@ struct SessionOptions {
   std::string schedule = "ring";         // spec of the schedule, see kf/generators.h
   std::int64_t eager_bytes = 64 * 1024;  // largest payload sent to a rank before it has started
   std::int64_t segment_bytes = 256 * 1024;  // pitch of pipelining; a positive multiple of 16
+};
+
+// Some ranks of a view. Made by Session::group.
+struct Group {
+  std::vector<int> members;  // rank in the view of each rank of the group
+  int rank = 0;              // this rank's place in `members`
+  std::uint64_t scope = 0;   // of the group's unnamed operations, see OpKey
+};
+
+// What is asked of a session. Only the first two fields are needed.
+struct Call {
+  Collective collective = Collective::all_reduce;
+  std::vector<Piece> pieces;
+  int root = 0;  // rank within the group
+  std::string name;
+  std::shared_ptr<const Group> group;  // null: all ranks
+  // Elements each owner has, for the collectives whose chunks are owned; empty: equally many.
+  std::vector<std::int64_t> blocks;
+  bool sparse = false;      // all_to_all: blocks of other ranks have no memory here
+  std::string site;         // where the program calls; ranks must agree when it is given
+  bool background = false;  // goes on while nobody waits; `deadline` holds without a waiter
+  Clock::time_point deadline = Clock::time_point::max();
 };
 
 class Session {
@@ -63,10 +87,25 @@ class Session {
   // Throws Error{usage} for operators without meaning, and the session's error when it is dead.
   Handle start(Collective collective, std::vector<Piece> pieces, int root = 0,
                const std::string& name = {});
+  Handle start(Call call);
+
+  // The group of these ranks, in this order. Takes no message: only its members call it, and
+  // groups of the same members are told apart by the order in which they are made.
+  // Throws Error{usage} unless the ranks are different ones of the view, this one among them.
+  std::shared_ptr<const Group> group(std::vector<int> members);
+
+  // One message from a rank to another. Messages of one sender, receiver and tag are matched in
+  // order, and must agree in types and counts. A send of up to eager_bytes is done before the
+  // receiver has started; at most 256 such messages are on their way.
+  Handle send(int peer, std::vector<Piece> pieces, std::int64_t tag, bool background = false,
+              Clock::time_point deadline = Clock::time_point::max());
+  Handle receive(int peer, std::vector<Piece> pieces, std::int64_t tag, bool background = false,
+                 Clock::time_point deadline = Clock::time_point::max());
+
   // Blocks until the operation is done. Throws Error{deadline} naming the ranks waited for,
   // Error{mismatch}, Error{peer_lost}, Error{aborted}; the session is dead then.
   void wait(const Handle& handle, Clock::time_point deadline, const Interrupt& interrupt = {});
-  bool done(const Handle& handle) const;
+  bool done(const Handle& handle) const;  // wait() would not block
   void run(Collective collective, std::vector<Piece> pieces, int root, const std::string& name,
            Clock::time_point deadline, const Interrupt& interrupt = {});
 

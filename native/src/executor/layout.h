@@ -37,8 +37,9 @@ struct Elements {
 
 class Layout {
  public:
-  // Throws Error{usage} for a negative count, or one whose bytes do not fit 63 bits.
-  explicit Layout(std::vector<Piece> pieces);
+  // `blocks`: units each owner has, for the collectives whose chunks are owned; empty: equally
+  // many. Throws Error{usage} for a negative count, or one whose bytes do not fit 63 bits.
+  explicit Layout(std::vector<Piece> pieces, const std::vector<std::int64_t>& blocks = {});
 
   std::int64_t bytes() const noexcept { return end_; }  // of the buffer, padding included
   std::int64_t unit_bytes() const noexcept { return unit_; }
@@ -46,7 +47,7 @@ class Layout {
   const std::vector<Piece>& pieces() const noexcept { return pieces_; }
 
   // The run of chunks [begin, begin + count) of a schedule's buffer. For the collectives whose
-  // chunks are owned by ranks the buffer is cut into equal blocks first, one an owner, so that
+  // chunks are owned by ranks the buffer is cut into blocks first, one an owner, so that
   // a rank's elements are the same whatever the number of chunks.
   ByteRange chunks(const Schedule& schedule, int begin, int count) const noexcept;
 
@@ -59,8 +60,13 @@ class Layout {
   Elements elements_at(ByteRange range, std::int64_t skip) const noexcept;
 
  private:
+  std::size_t piece_at(std::int64_t offset) const noexcept;  // the last that begins there
+  std::int64_t end_of(std::size_t piece) const noexcept;
+
   std::vector<Piece> pieces_;
-  std::vector<std::int64_t> offsets_;  // of each piece in the buffer
+  std::vector<std::int64_t> offsets_;      // of each piece in the buffer, ascending
+  std::vector<std::int64_t> block_begin_;  // in units, and where the last block ends
+  bool padded_ = false;                    // there may be bytes between pieces
   std::int64_t unit_ = 1;
   std::int64_t end_ = 0;
 };

@@ -118,6 +118,7 @@ void Operation::keep_copy() {
   if (!spec_.restorable || layout_.bytes() > spec_.eager_bytes) return;
   for (const Piece& piece : layout_.pieces()) {
     const auto* from = static_cast<const std::byte*>(piece.data);
+    if (from == nullptr) continue;
     copy_.insert(copy_.end(), from, from + piece.count * element_bytes(piece.dtype));
   }
 }

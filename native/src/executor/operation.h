@@ -31,12 +31,11 @@ struct OperationSpec {
   std::function<std::string()> describe;  // the fingerprint in words, made only when needed
   std::shared_ptr<const Plan> plan;
   std::vector<Piece> pieces;
-  std::int64_t eager_bytes = 0;  // largest payload sent to a rank that has not started yet
-  std::int64_t cell_bytes = 0;   // pitch of the grid, a multiple of 16
-  int peers = 0;                 // ranks in the view
+  std::int64_t eager_bytes = 0;      // largest payload sent to a rank that has not started yet
+  std::int64_t cell_bytes = 0;       // pitch of the grid, a multiple of 16
+  int peers = 0;                     // ranks in the view
   std::vector<std::int64_t> blocks;  // elements each owner has; empty: equally many
-  bool buffered = false;     // a mere sender need not hear from the receiver of a small payload
-  bool restorable = true;    // put the buffer back as it was when the session dies early
+  bool restorable = true;  // put the buffer back as it was when the session dies early
   std::shared_ptr<const void> memory;  // kept alive until the operation is over
 };
 

@@ -54,12 +54,33 @@ std::uint64_t fingerprint(const Meaning& meaning) noexcept {
     hash.add(static_cast<std::uint64_t>(piece.count));
     if (reduces(meaning.collective)) hash.add(static_cast<std::uint64_t>(piece.op));
   }
+  for (const std::int64_t block : meaning.blocks) hash.add(static_cast<std::uint64_t>(block));
+  for (const int member : meaning.members) hash.add(static_cast<std::uint64_t>(member));
+  if (!meaning.site.empty()) hash.add(meaning.site);
+  if (meaning.tag != nullptr) hash.add(static_cast<std::uint64_t>(*meaning.tag));
   return hash.value();
 }
 
-std::string in_words(const Meaning& meaning) {
-  std::string text = to_string(meaning.collective);
-  if (!meaning.name.empty()) text += " \"" + std::string(meaning.name.substr(0, 200)) + "\"";
+namespace {
+
+// The first few numbers of a list, e.g. `1, 2, ...`.
+template <class T>
+std::string numbers(std::span<const T> values) {
+  std::string text;
+  for (std::size_t i = 0; i < values.size() && i < kPiecesShown; ++i) {
+    text += (i == 0 ? "" : ", ") + std::to_string(values[i]);
+  }
+  return text + (values.size() > kPiecesShown ? ", ..." : "");
+}
+
+std::string pieces_in_words(const Meaning& meaning) {
+  std::int64_t elements = 0;
+  for (const Piece& piece : meaning.pieces) elements += piece.count;
+  if (!meaning.blocks.empty() && !meaning.pieces.empty()) {
+    return std::string(" ") + to_string(meaning.pieces.front().dtype) + "[" +
+           std::to_string(elements) + "] in blocks of " + numbers(meaning.blocks);
+  }
+  std::string text;
   for (std::size_t i = 0; i < meaning.pieces.size() && i < kPiecesShown; ++i) {
     const Piece& piece = meaning.pieces[i];
     text += std::string(i == 0 ? " " : ", ") + to_string(piece.dtype) + "[" +
@@ -67,13 +88,28 @@ std::string in_words(const Meaning& meaning) {
     if (reduces(meaning.collective)) text += std::string(":") + to_string(piece.op);
   }
   if (meaning.pieces.size() > kPiecesShown) {
-    std::int64_t elements = 0;
-    for (const Piece& piece : meaning.pieces) elements += piece.count;
     text += ", ... (" + std::to_string(meaning.pieces.size()) + " pieces, " +
             std::to_string(elements) + " elements)";
   }
+  return text;
+}
+
+}  // namespace
+
+std::string in_words(const Meaning& meaning) {
+  if (meaning.tag != nullptr) {
+    return "send/recv" + pieces_in_words(meaning) + " from rank " +
+           std::to_string(meaning.members[0]) + " to rank " +
+           std::to_string(meaning.members[1]) + ", tag " + std::to_string(*meaning.tag);
+  }
+  std::string text = to_string(meaning.collective);
+  if (!meaning.name.empty()) text += " \"" + std::string(meaning.name.substr(0, 200)) + "\"";
+  text += pieces_in_words(meaning);
   if (has_root(meaning.collective)) text += " with root " + std::to_string(meaning.root);
-  return text + " by " + std::string(meaning.schedule.substr(0, 200));
+  if (!meaning.members.empty()) text += " in group [" + numbers(meaning.members) + "]";
+  text += " by " + std::string(meaning.schedule.substr(0, 200));
+  if (!meaning.site.empty()) text += " at " + std::string(meaning.site.substr(0, 200));
+  return text;
 }
 
 }  // namespace kf

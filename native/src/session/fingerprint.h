@@ -19,6 +19,10 @@ struct Meaning {
   std::span<const Piece> pieces;
   std::int64_t eager_bytes;  // ranks must cut and gate messages alike
   std::int64_t segment_bytes;
+  std::span<const std::int64_t> blocks = {};  // elements each owner has; empty: equally many
+  std::span<const int> members = {};          // of the group; empty: the whole view
+  std::string_view site = {};                 // where the program calls; empty: not compared
+  const std::int64_t* tag = nullptr;          // of a message from members[0] to members[1]
 };
 
 bool reduces(Collective collective) noexcept;  // combines contributions

@@ -1,0 +1,92 @@
+// What a session is made of. Starting operations: start.cc; moving them on: drive.cc.
+//
+// Terms: driver: the thread that is in progress() or wait() of the transport, one at a time;
+//        waiter: a caller inside wait(). A waiter drives; the session's own thread does so only
+//        while there is none.
+// Threads: one lock, `mutex_`, guards everything; it is not held while a driver sleeps.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "executor/executor.h"
+#include "kf/session.h"
+#include "session/fork_guard.h"
+#include "session/pending.h"
+
+namespace kf {
+
+class Session::Impl {
+ public:
+  Impl(View view, int rank, std::unique_ptr<Transport> transport, SessionOptions options);
+  ~Impl();
+
+  const View& view() const noexcept { return view_; }
+  int rank() const noexcept { return rank_; }
+  const char* transport() const noexcept { return transport_->name(); }
+  std::string schedule() const;
+  void set_schedule(const std::string& spec);
+
+  std::shared_ptr<const Group> group(std::vector<int> members);
+  Handle start(Call call);
+  Handle message(int from, int to, std::vector<Piece> pieces, std::int64_t tag, bool background,
+                 Clock::time_point deadline);
+  void wait(const Handle& handle, Clock::time_point deadline, const Interrupt& interrupt);
+  bool done(const Handle& handle);
+  SessionStats stats() const;
+  void close() noexcept;
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+  class Waiter;
+
+  void require_same_process() const;
+  void check(const Call& call) const;
+  int size_of(const Call& call) const noexcept;
+  std::shared_ptr<const Plan> plan_for(const Call& call, const std::string& spec);
+  std::string schedule_for(const Call& call) const;
+  Handle launch(Lock& lock, Call call, OperationSpec spec, bool buffered);
+  bool may_run_ahead(int peer);
+
+  void drive(Lock& lock, const Pending* pending, Clock::time_point until);
+  void watch_stall(Pending& pending, Clock::time_point now);
+  bool expire(const Pending& pending, Clock::time_point deadline, Clock::time_point now);
+  void throw_if_dead(Lock& lock);
+  void bury(Lock& lock) noexcept;
+  void run_in_background(Lock& lock, const Handle& handle);
+  void background() noexcept;
+  void background_turn(Lock& lock);
+
+  ForkGuard guard_;
+  View view_;
+  int rank_;
+  SessionOptions options_;
+  std::unique_ptr<Transport> transport_;
+  Executor executor_;
+  std::map<std::tuple<std::string, Collective, int, std::vector<int>>,
+           std::shared_ptr<const Plan>>
+      plans_;
+  std::map<std::vector<int>, std::uint64_t> groups_made_;  // by members
+  // by receiver: small messages that it is not known to have asked for
+  std::map<int, std::deque<std::shared_ptr<Operation>>> ahead_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable progressed_;  // a driver has moved something, or stopped driving
+  bool driving_ = false;
+  int waiters_ = 0;
+
+  std::vector<Handle> in_background_;   // not done, as far as is known
+  std::condition_variable background_;  // there is something to do for the session's thread
+  std::unique_ptr<std::thread> thread_;
+  bool thread_runs_ = false;
+  bool thread_drives_ = false;
+};
+
+}  // namespace kf

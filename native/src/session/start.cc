@@ -1,0 +1,242 @@
+// Starting operations: what a call means, whether it may be made, which schedule runs it.
+#include <algorithm>
+#include <numeric>
+
+#include "kf/error.h"
+#include "kf/generators.h"
+#include "session/fingerprint.h"
+#include "session/impl.h"
+#include "session/select.h"
+
+namespace kf {
+
+namespace {
+
+constexpr std::size_t kMostAhead = 256;  // small messages a receiver may have to keep for us
+
+bool needs_widening(const Piece& piece) {
+  const bool half = piece.dtype == DType::f16 || piece.dtype == DType::bf16;
+  return half && piece.op != ReduceOp::min && piece.op != ReduceOp::max;
+}
+
+// Every block goes from its source to its destination in one step, so ranks need no memory for
+// the blocks of others.
+bool is_direct(const Schedule& schedule) {
+  for (const Channel& channel : schedule.channels) {
+    for (const Round& round : channel.rounds) {
+      for (const Transfer& t : round) {
+        if (t.chunk_count != 1 || t.chunk_begin / schedule.world_size != t.src ||
+            t.chunk_begin % schedule.world_size != t.dst) {
+          return false;
+        }
+      }
+    }
+  }
+  return true;
+}
+
+std::string listed(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  return "[" + text + "]";
+}
+
+[[noreturn]] void refuse(const std::string& text) {
+  throw Error(ErrorCode::usage, text);
+}
+
+void check_blocks(const Call& call, const Layout& layout, int owners) {
+  const auto fits = [&](std::int64_t block) { return block >= 0; };
+  const std::int64_t total =
+      std::accumulate(call.blocks.begin(), call.blocks.end(), std::int64_t{0});
+  if (static_cast<int>(call.blocks.size()) != owners || total != layout.units() ||
+      !std::all_of(call.blocks.begin(), call.blocks.end(), fits)) {
+    refuse(std::string(to_string(call.collective)) + " takes " + std::to_string(owners) +
+           " blocks, each >= 0, that together have " + std::to_string(layout.units()) +
+           " elements; got " + std::to_string(call.blocks.size()) + " with " +
+           std::to_string(total));
+  }
+}
+
+// What the operation is, in the words of its caller; used as its fingerprint too.
+Meaning meaning_of(const Call& call, std::string_view schedule, const SessionOptions& options) {
+  Meaning meaning{
+      call.collective,      call.root, call.name, schedule, call.pieces, options.eager_bytes,
+      options.segment_bytes};
+  meaning.blocks = call.blocks;
+  meaning.site = call.site;
+  if (call.group != nullptr) meaning.members = call.group->members;
+  return meaning;
+}
+
+}  // namespace
+
+std::shared_ptr<const Group> Session::Impl::group(std::vector<int> members) {
+  require_same_process();
+  const int world_size = view_.world_size();
+  std::vector<int> sorted = members;
+  std::sort(sorted.begin(), sorted.end());
+  const bool distinct = std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end();
+  if (sorted.empty() || !distinct || sorted.front() < 0 || sorted.back() >= world_size) {
+    refuse("a group has one or more different ranks in [0, " + std::to_string(world_size) +
+           "), got " + listed(members));
+  }
+  const auto me = std::find(members.begin(), members.end(), rank_);
+  if (me == members.end()) {
+    refuse("rank " + std::to_string(rank_) + " is not in the group " + listed(members) +
+           "; only its members make a group");
+  }
+  const std::lock_guard lock(mutex_);
+  auto made = std::make_shared<Group>();
+  made->rank = static_cast<int>(me - members.begin());
+  const std::uint64_t instance = groups_made_[members]++;
+  made->scope = hash_name("\1group " + listed(members) + " " + std::to_string(instance));
+  made->members = std::move(members);
+  return made;
+}
+
+int Session::Impl::size_of(const Call& call) const noexcept {
+  return call.group == nullptr ? view_.world_size()
+                               : static_cast<int>(call.group->members.size());
+}
+
+void Session::Impl::check(const Call& call) const {
+  const int size = size_of(call);
+  if (has_root(call.collective) && (call.root < 0 || call.root >= size)) {
+    refuse("root must be in [0, " + std::to_string(size) + "), got " +
+           std::to_string(call.root));
+  }
+  for (const Piece& piece : call.pieces) {
+    if (reduces(call.collective)) require_reducible(piece.dtype, piece.op);
+    if (piece.data == nullptr && piece.count > 0 && !call.sparse) {
+      refuse("a piece of " + std::to_string(piece.count) + " elements has no memory");
+    }
+  }
+  const int owners = owned_blocks(call.collective, size);
+  if (owners == 0) return;
+  const Layout layout(call.pieces);
+  if (!call.blocks.empty()) {
+    check_blocks(call, layout, owners);
+  } else if (layout.units() % owners != 0) {
+    refuse(std::string(to_string(call.collective)) +
+           " needs a number of elements that is a multiple of " + std::to_string(owners) +
+           ", got " + std::to_string(layout.units()));
+  }
+}
+
+std::string Session::Impl::schedule_for(const Call& call) const {
+  std::int64_t bytes = 0;
+  for (const Piece& piece : call.pieces) bytes += piece.count * element_bytes(piece.dtype);
+  return select_schedule(options_.schedule, call.collective, bytes);
+}
+
+std::shared_ptr<const Plan> Session::Impl::plan_for(const Call& call, const std::string& spec) {
+  const int counted_root = has_root(call.collective) ? call.root : 0;
+  const std::vector<int> members =
+      call.group == nullptr ? std::vector<int>() : call.group->members;
+  auto& plan = plans_[{spec, call.collective, counted_root, members}];
+  if (plan == nullptr) {
+    const int rank = call.group == nullptr ? rank_ : call.group->rank;
+    plan = make_plan(build_schedule(spec, call.collective, size_of(call), counted_root), rank,
+                     members);
+  }
+  if (call.sparse && spec != "pairwise" && !is_direct(plan->schedule)) {
+    return plan_for(call, "pairwise");
+  }
+  return plan;
+}
+
+Session::Handle Session::Impl::start(Call call) {
+  require_same_process();
+  check(call);
+  Lock lock(mutex_);
+  throw_if_dead(lock);
+  OperationSpec spec;
+  spec.plan = plan_for(call, schedule_for(call));
+  spec.blocks = call.blocks;
+  spec.restorable = !call.sparse;
+  const Meaning meaning = meaning_of(call, spec.plan->schedule.name, options_);
+  const std::uint64_t outer = call.group == nullptr ? 0 : call.group->scope;
+  if (call.name.empty()) {
+    spec.key.scope = outer;
+  } else {
+    spec.key.scope = outer == 0 ? hash_name(call.name)
+                                : hash_name("\1in " + std::to_string(outer) + " " + call.name);
+  }
+  spec.fingerprint = fingerprint(meaning);
+  return launch(lock, std::move(call), std::move(spec), false);
+}
+
+Session::Handle Session::Impl::message(int from, int to, std::vector<Piece> pieces,
+                                       std::int64_t tag, bool background,
+                                       Clock::time_point deadline) {
+  require_same_process();
+  const int peer = from == rank_ ? to : from;
+  if (peer < 0 || peer >= view_.world_size() || from == to) {
+    refuse("peer must be another rank in [0, " + std::to_string(view_.world_size()) +
+           "), got " + std::to_string(peer) + " on rank " + std::to_string(rank_));
+  }
+  Call call;
+  call.collective = Collective::broadcast;
+  call.pieces = std::move(pieces);
+  call.group =
+      std::make_shared<Group>(Group{{from, to}, from == rank_ ? 0 : 1, std::uint64_t{0}});
+  call.background = background;
+  call.deadline = deadline;
+  check(call);
+  Lock lock(mutex_);
+  throw_if_dead(lock);
+  OperationSpec spec;
+  spec.plan = plan_for(call, "star");
+  spec.restorable = from != rank_;
+  spec.key.scope =
+      hash_name("\1message " + listed(call.group->members) + " " + std::to_string(tag));
+  Meaning meaning = meaning_of(call, spec.plan->schedule.name, options_);
+  meaning.tag = &tag;
+  spec.fingerprint = fingerprint(meaning);
+  spec.describe = [call, options = options_, tag] {
+    Meaning words = meaning_of(call, {}, options);
+    words.tag = &tag;
+    return in_words(words);
+  };
+  const Layout layout(call.pieces);
+  const bool buffered =
+      from == rank_ && layout.bytes() <= options_.eager_bytes && may_run_ahead(to);
+  const Handle handle = launch(lock, std::move(call), std::move(spec), buffered);
+  if (buffered && !handle->operation->done()) ahead_[to].push_back(handle->operation);
+  return handle;
+}
+
+// Whether a small message may be done before its receiver has asked for it.
+bool Session::Impl::may_run_ahead(int peer) {
+  auto& ahead = ahead_[peer];
+  std::erase_if(ahead, [](const auto& operation) { return operation->done(); });
+  return ahead.size() < kMostAhead;
+}
+
+Session::Handle Session::Impl::launch(Lock& lock, Call call, OperationSpec spec,
+                                      bool buffered) {
+  auto pending = std::make_shared<Pending>();
+  pending->buffered = buffered;
+  pending->deadline = call.deadline;
+  pending->started = Clock::now();
+  spec.eager_bytes = options_.eager_bytes;
+  spec.cell_bytes = options_.segment_bytes;
+  const bool widen = reduces(call.collective) && size_of(call) > 1;
+  for (const Piece& piece : call.pieces) {
+    spec.pieces.push_back(widen && needs_widening(piece) ? pending->widen_piece(piece) : piece);
+  }
+  const bool background = call.background;
+  if (!spec.describe) {
+    // the words are seldom needed; what they are made of is kept until the operation is over
+    spec.describe = [call = std::move(call), plan = spec.plan, options = options_] {
+      return in_words(meaning_of(call, plan->schedule.name, options));
+    };
+  }
+  pending->operation = executor_.start(std::move(spec));
+  throw_if_dead(lock);
+  if (background && !pending->complete()) run_in_background(lock, pending);
+  return pending;
+}
+
+}  // namespace kf
