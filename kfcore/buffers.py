@@ -12,7 +12,7 @@ import numpy as np
 from kfcore import _native
 from kfcore.errors import UsageError
 
-__all__ = ["as_pieces", "reduce_op"]
+__all__ = ["as_numpy", "as_pieces", "reduce_op"]
 
 _DTYPES: dict[str, _native.DType] = {
     name: getattr(_native.DType, name)
@@ -48,7 +48,7 @@ def reduce_op(name: str) -> _native.ReduceOp:
     Raises:
         UsageError: Any other name.
     """
-    op = _OPS.get(name)
+    op = _OPS.get(name) if isinstance(name, str) else None
     if op is None:
         raise UsageError(f"op must be one of {', '.join(_OPS)}, got {name!r}")
     return op
@@ -72,9 +72,39 @@ def as_pieces(arrays: Sequence[Any], ops: str | Sequence[str]) -> list[_native.P
     if isinstance(ops, str):
         op = reduce_op(ops)
         return [_piece(array, op) for array in arrays]
+    if not isinstance(ops, Sequence):
+        raise UsageError(f"op must be one of {', '.join(_OPS)}, or a list of them, got {ops!r}")
     if len(ops) != len(arrays):
         raise UsageError(f"one op for each array: got {len(ops)} ops for {len(arrays)} arrays")
     return [_piece(array, reduce_op(op)) for array, op in zip(arrays, ops, strict=True)]
+
+
+def as_numpy(array: Any) -> np.ndarray[Any, Any]:
+    """An array of any library as a NumPy array, over the same memory where there is one.
+
+    Args:
+        array: NumPy array, CPU tensor, DLPack object, number, or nested list of numbers.
+
+    Returns:
+        The NumPy array; it may be read-only or strided.
+
+    Raises:
+        UsageError: NumPy cannot represent it.
+    """
+    if isinstance(array, np.ndarray):
+        return _unmasked(array)
+    if hasattr(array, "detach"):  # torch: what requires a gradient is not given away
+        array = array.detach()
+    try:
+        return np.from_dlpack(array) if hasattr(array, "__dlpack__") else np.asarray(array)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise UsageError(f"array cannot be read by NumPy: {error}") from error
+
+
+def _unmasked(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    if isinstance(array, np.ma.MaskedArray):
+        raise UsageError("array must not be masked: what a mask hides would be reduced too")
+    return array
 
 
 def _piece(array: Any, op: _native.ReduceOp) -> _native.Piece:
@@ -93,7 +123,7 @@ def _dtype(name: str) -> _native.DType:
 
 
 def _numpy_piece(array: np.ndarray[Any, Any], op: _native.ReduceOp) -> _native.Piece:
-    flags = array.flags
+    flags = _unmasked(array).flags
     if not flags.writeable:
         raise UsageError("array must be writable: collectives work in place")
     if not flags.c_contiguous:  # column-major arrays too: a peer's rows would meet our columns
@@ -109,6 +139,8 @@ def _numpy_piece(array: np.ndarray[Any, Any], op: _native.ReduceOp) -> _native.P
 def _torch_piece(tensor: Any, op: _native.ReduceOp) -> _native.Piece:
     if tensor.device.type != "cpu":
         raise UsageError(f"tensor must be in CPU memory, got device {tensor.device}")
+    if str(tensor.layout) != "torch.strided" or tensor.is_nested:
+        raise UsageError(f"tensor must be dense, got layout {tensor.layout}")
     if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
         raise UsageError(
             f"tensor must be contiguous and not lazily conjugated, got strides "

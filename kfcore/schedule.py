@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kfcore import _native
+from kfcore import _native, checks
 from kfcore._native import Schedule, Transfer
 from kfcore.errors import UsageError
 
@@ -83,7 +83,12 @@ def build(
         >>> build("star( root=1 )", 3).name
         'star(root=1)'
     """
-    return _native.build_schedule(spec, collective, world_size, root)
+    return _native.build_schedule(
+        checks.text(spec, "schedule"),
+        checks.text(collective, "collective"),
+        checks.whole_number(world_size, "world_size"),
+        checks.whole_number(root, "root"),
+    )
 
 
 def spec_of(schedule: Schedule) -> str:
@@ -161,8 +166,9 @@ def cost(
     that leave or enter one rank in the round, R the most bytes that one rank adds in it.
 
     Args:
-        schedule: Any valid schedule.
-        buffer_bytes: Size of the whole buffer, in bytes, a multiple of ``unit_bytes``.
+        schedule: Any schedule whose ranks and chunks are in range.
+        buffer_bytes: Size of the whole buffer, in bytes, in ``[0, 2**48]``, a multiple of
+            ``unit_bytes``.
         latency_s: Cost of a round apart from its bytes (alpha), in s, >= 0.
         bytes_per_s: Bandwidth of each rank's port in each direction (1 / beta), > 0.
         reduce_bytes_per_s: Speed of adding (1 / gamma), > 0; adding is free by default.
@@ -182,7 +188,12 @@ def cost(
         4.0
     """
     priced = _native.cost(
-        schedule, buffer_bytes, latency_s, bytes_per_s, reduce_bytes_per_s, unit_bytes
+        schedule,
+        checks.whole_number(buffer_bytes, "buffer_bytes", bits=64),
+        latency_s,
+        bytes_per_s,
+        reduce_bytes_per_s,
+        checks.whole_number(unit_bytes, "unit_bytes", bits=64),
     )
     return Cost(priced.rounds, tuple(priced.bytes_sent), priced.time_s)
 
@@ -222,7 +233,12 @@ def choose(
         'ring'
     """
     return _native.choose_schedule(
-        collective, buffer_bytes, world_size, latency_s, bytes_per_s, reduce_bytes_per_s
+        checks.text(collective, "collective"),
+        checks.whole_number(buffer_bytes, "buffer_bytes", bits=64),
+        checks.whole_number(world_size, "world_size"),
+        latency_s,
+        bytes_per_s,
+        reduce_bytes_per_s,
     )
 
 
@@ -337,7 +353,7 @@ def from_json(text: str) -> Schedule:
     """
     try:
         data = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also: nested too deep, a number too long
         raise UsageError(f"a schedule must be JSON: {error}") from error
     head = _fields(data, _SCHEDULE_KEYS, "the schedule")
     if head["format"] != FORMAT:

@@ -5,7 +5,7 @@ operation is done on this rank, release the interpreter's lock meanwhile and can
 A session that failed is dead: every later call raises the same error.
 """
 
-import math
+import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -14,7 +14,8 @@ from typing import Any, Self
 import numpy as np
 
 from kfcore import _native
-from kfcore.buffers import as_pieces
+from kfcore.buffers import as_numpy, as_pieces
+from kfcore.checks import text, whole_number
 from kfcore.errors import UsageError
 from kfcore.schedule import Schedule, spec_of
 from kfcore.view import View
@@ -121,7 +122,9 @@ class Session:
             UsageError: The spec denotes no schedule for this world size, or the schedule is
                 not valid.
         """
-        self._native.set_schedule(spec if isinstance(spec, str) else spec_of(spec))
+        self._native.set_schedule(
+            spec_of(spec) if isinstance(spec, Schedule) else text(spec, "schedule")
+        )
 
     def all_reduce(
         self,
@@ -276,7 +279,7 @@ class Session:
             PeerLostError: A peer died or closed its session.
             DeadlineError: The time is over.
         """
-        mine = _as_numpy(array)
+        mine = as_numpy(array)
         out = np.zeros((self.world_size, *mine.shape), mine.dtype)
         out[self._rank] = mine
         self._run("all_gather", [out], "sum", name=name, timeout_s=timeout_s)
@@ -307,7 +310,7 @@ class Session:
             PeerLostError: A peer died or closed its session.
             DeadlineError: The time is over.
         """
-        mine = _as_numpy(array)
+        mine = as_numpy(array)
         out = np.zeros((self.world_size, *mine.shape), mine.dtype)
         out[self._rank] = mine
         self._run("gather", [out], "sum", root=root, name=name, timeout_s=timeout_s)
@@ -440,7 +443,7 @@ class Session:
         )
 
     def _rows(self, rows: Array) -> np.ndarray[Any, Any]:
-        array = _as_numpy(rows)
+        array = as_numpy(rows)
         if array.ndim == 0 or array.shape[0] != self.world_size:
             raise UsageError(
                 f"the array needs one row for each of {self.world_size} ranks, "
@@ -462,25 +465,20 @@ class Session:
             timeout_s = self._timeout_s
         else:
             _check_timeout(timeout_s)
-        if name == "":
+        if name is None:
+            name = ""
+        elif not text(name, "name"):
             raise UsageError("name must not be empty; leave it out for an unnamed operation")
-        self._native.run(collective, as_pieces(arrays, ops), root, name or "", timeout_s)
+        root = whole_number(root, "root")
+        self._native.run(collective, as_pieces(arrays, ops), root, name, timeout_s)
 
 
-def _check_timeout(timeout_s: float) -> None:
-    if math.isnan(timeout_s) or timeout_s < 0:
-        raise UsageError(f"timeout_s must be >= 0, got {timeout_s}")
-
-
-def _as_numpy(array: Array) -> np.ndarray[Any, Any]:
-    if isinstance(array, np.ndarray):
-        return array
-    if hasattr(array, "__dlpack__"):
-        return np.from_dlpack(array)
-    return np.asarray(array)
+def _check_timeout(timeout_s: Any) -> None:
+    if not (isinstance(timeout_s, numbers.Real) and float(timeout_s) >= 0):  # NaN is not
+        raise UsageError(f"timeout_s must be >= 0, got {timeout_s!r}")
 
 
 def _copy(array: Array) -> Array:
     if hasattr(array, "clone"):  # torch: NumPy knows no bfloat16
         return array.detach().clone()
-    return _as_numpy(array).copy()
+    return as_numpy(array).copy()

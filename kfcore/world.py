@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from kfcore import _native
 from kfcore.address import advertised_host
+from kfcore.checks import whole_number
 from kfcore.config import Config
 from kfcore.errors import AbortedError, PeerLostError, UsageError
 from kfcore.memory import POOL
@@ -162,7 +163,7 @@ def inproc_world(
         BaseException: The error of the rank that failed first, rather than those of the ranks
             that failed because of it.
     """
-    hub = _native.InprocHub(world_size)
+    hub = _native.InprocHub(whole_number(world_size, "world_size"))
     view = View(1, tuple(f"thread-{rank}" for rank in range(world_size)))
     native_view = _native_view(view)
     sessions = [

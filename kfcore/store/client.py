@@ -284,6 +284,7 @@ class StoreClient:
 
     def _introduce(self, connection: LineSocket) -> None:
         hello = connection.receive(wire.HANDSHAKE_LINE_BYTES)
+        _let_in(hello)
         server_nonce = hello.get("nonce")
         if hello.get("kf_store") != wire.PROTOCOL or not isinstance(server_nonce, str):
             raise TransportError(f"{self.address} is no store of protocol {wire.PROTOCOL}")
@@ -292,10 +293,13 @@ class StoreClient:
         connection.send({"nonce": nonce, "proof": own_proof})
         try:
             welcome = connection.receive(wire.HANDSHAKE_LINE_BYTES)
+        except ConnectionResetError:
+            raise  # it hung up before it had read our proof, so it judged nothing
         except ConnectionError as error:
             raise _SilenceError(
                 f"the store at {self.address} refused the job secret"
             ) from error
+        _let_in(welcome)
         expected = wire.proof(self._secret, "server", server_nonce, nonce)
         if not wire.proves(welcome.get("proof"), expected):
             raise TransportError(f"the store at {self.address} does not know the job secret")
@@ -311,6 +315,11 @@ class StoreClient:
 
 class _SilenceError(ConnectionError):
     """The server hung up on our proof: it knows another secret, or it just died."""
+
+
+def _let_in(line: dict[str, Any]) -> None:
+    if line.get("busy"):
+        raise ConnectionError("the store has too many strangers at its door")
 
 
 def _entry(answer: dict[str, Any]) -> Entry:

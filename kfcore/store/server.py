@@ -16,8 +16,11 @@ from kfcore.store.wire import LineSocket
 __all__ = ["StoreServer"]
 
 HANDSHAKE_TIMEOUT_S = 5.0
-# Strangers can hold at most this many threads, each for HANDSHAKE_TIMEOUT_S at the most.
+# Connections that have not proved the secret yet; one more pushes out the oldest, so that
+# strangers who stay cannot keep clients away.
 MAX_HANDSHAKES = 128
+# Threads for them, with those that are just ending.
+_MAX_STRANGERS = 2 * MAX_HANDSHAKES
 # One long poll; a client that wants to wait longer asks again.
 MAX_POLL_S = 20.0
 # Writes remembered for clients that lost the connection before they got the answer.
@@ -44,7 +47,8 @@ class StoreServer:
         self._secret = secret
         self._instance = secrets.token_hex(8)
         self._state = _State()
-        self._handshakes = threading.Semaphore(MAX_HANDSHAKES)
+        self._strangers = threading.Semaphore(_MAX_STRANGERS)
+        self._handshakes: OrderedDict[LineSocket, None] = OrderedDict()  # oldest first
         self._connections: set[LineSocket] = set()
         self._lock = threading.Lock()
         self._left = threading.Condition(self._lock)
@@ -104,24 +108,39 @@ class StoreServer:
                     return
                 time.sleep(0.05)  # out of descriptors for a moment: keep listening
                 continue
-            if not self._handshakes.acquire(blocking=False):
+            try:
+                connection = LineSocket(sock)
+            except OSError:  # it has gone already
                 sock.close()
                 continue
+            self._make_room(connection)
+            self._strangers.acquire()  # those pushed out end at once, so this does not last
             try:
-                threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
             except RuntimeError:  # no thread to be had: this client may try again
-                self._handshakes.release()
+                self._strangers.release()
+                with self._lock:
+                    self._handshakes.pop(connection, None)
                 sock.close()
 
-    def _serve(self, sock: socket.socket) -> None:
-        connection: LineSocket | None = None
+    def _make_room(self, newcomer: LineSocket) -> None:
+        with self._lock:
+            self._handshakes[newcomer] = None
+            if len(self._handshakes) <= MAX_HANDSHAKES:
+                return
+            oldest, _ = self._handshakes.popitem(last=False)
+        oldest.turn_away()
+
+    def _serve(self, connection: LineSocket) -> None:
+        sock = connection.sock
         try:
             try:
                 sock.settimeout(HANDSHAKE_TIMEOUT_S)
-                connection = LineSocket(sock)
                 admitted = self._admit(connection)
             finally:
-                self._handshakes.release()
+                with self._lock:
+                    self._handshakes.pop(connection, None)
+                self._strangers.release()
             if admitted:
                 sock.settimeout(None)
                 self._answer_requests(connection)
@@ -129,15 +148,18 @@ class StoreServer:
             pass  # a broken or hostile client loses its own connection, nothing else
         finally:
             with self._lock:
-                if connection is not None:
-                    self._connections.discard(connection)
-                    self._left.notify_all()
+                self._connections.discard(connection)
+                self._left.notify_all()
             sock.close()
 
     def _admit(self, connection: LineSocket) -> bool:
         server_nonce = wire.new_nonce()
         connection.send({"kf_store": wire.PROTOCOL, "nonce": server_nonce})
         reply = connection.receive(wire.HANDSHAKE_LINE_BYTES)
+        with self._lock:
+            if connection not in self._handshakes:
+                return False  # it was turned away meanwhile
+            del self._handshakes[connection]  # and cannot be any more
         client_nonce = reply.get("nonce")
         if not isinstance(client_nonce, str):
             return False

@@ -6,7 +6,8 @@ Handshake, each line ending in a newline:
 2. client: ``{"nonce": HEX, "proof": HMAC-SHA256(secret, "client" server_nonce client_nonce)}``
 3. server: ``{"proof": HMAC-SHA256(secret, "server" ...), "instance": HEX}``
 
-A side whose proof is wrong is cut off without an answer, so it learns nothing but a nonce.
+A side whose proof is wrong is cut off without an answer, so it learns nothing but a nonce. A
+server with too many strangers says ``{"busy": true}`` to the oldest and hangs up: try again.
 Then requests ``{"op": ..., "key": ..., ...}`` and answers ``{"ok": ...}`` or ``{"error": ...}``
 alternate. The secret itself never travels; the text is not encrypted.
 """
@@ -152,6 +153,12 @@ class LineSocket:
         if not isinstance(message, dict):
             raise TransportError("store line is not a JSON object")
         return message
+
+    def turn_away(self) -> None:
+        """Say that there is no room now, and hang up, waking a thread that reads."""
+        with contextlib.suppress(OSError):  # already gone, or it does not read
+            self.sock.send(b'{"busy":true}\n', socket.MSG_DONTWAIT)
+            self.sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close the connection, waking a thread that reads from it."""

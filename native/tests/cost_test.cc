@@ -53,6 +53,21 @@ TEST(Cost, RefusesNumbersOutsideTheirRange) {
   EXPECT_THROW(cost(ring, 8, {-1e-3, 1e3}), Error);
   EXPECT_THROW(cost(ring, 8, {1e-3, 0}), Error);
   EXPECT_THROW(cost(ring, 8, {1e-3, 1e3, 0}), Error);
+  EXPECT_THROW(cost(ring, std::int64_t{1} << 49, kNetwork), Error);
+}
+
+TEST(Cost, RefusesSchedulesThatPointOutsideTheirWorld) {
+  const auto price = [](int n, int chunks, const Transfer& transfer) {
+    const Schedule one{"mine", Collective::all_reduce, n, 0, chunks, {Channel{{{transfer}}}}};
+    return cost(one, 8, kNetwork);
+  };
+  EXPECT_NO_THROW(price(2, 2, {0, 1, 0, 2, Combine::reduce}));
+  EXPECT_THROW(price(2, 2, {0, 2, 0, 1, Combine::reduce}), Error);
+  EXPECT_THROW(price(2, 2, {-1, 1, 0, 1, Combine::reduce}), Error);
+  EXPECT_THROW(price(2, 2, {0, 1, 1, 2, Combine::reduce}), Error);
+  EXPECT_THROW(price(-1, 2, {0, 1, 0, 1, Combine::reduce}), Error);
+  EXPECT_THROW(price(2, 0, {0, 1, 0, 1, Combine::reduce}), Error);
+  EXPECT_THROW(price(2, 2'000'000'000, {0, 1, 0, 1, Combine::reduce}), Error);
 }
 
 TEST(ChooseSchedule, AgreesWithTheCostsItCompares) {

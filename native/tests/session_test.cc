@@ -339,6 +339,14 @@ TEST(Session, RefusesBadCallsWithoutHarm) {
       session.run(Collective::all_reduce, {{values.data(), 2, DType::c128, ReduceOp::min}}, 0,
                   "", soon());
     });
+    const auto shared = [&](std::int64_t a, std::int64_t b, std::int64_t count) {
+      const auto at = [&](std::int64_t first) {
+        return Piece{values.data() + first, count, piece_of(values).dtype, ReduceOp::sum};
+      };
+      session.run(Collective::all_reduce, {at(a), at(b)}, 0, "", soon());
+    };
+    usage([&] { shared(0, 0, 1); });
+    usage([&] { shared(2, 1, 2); });
     usage([&] { session.set_schedule("spiral"); });
     session.run(Collective::all_reduce, {piece_of(values)}, 0, "", soon());  // still alive
     EXPECT_EQ(values[3], sum_of(3, 2));

@@ -239,6 +239,30 @@ def test_a_worker_without_the_right_proof_is_refused(store, fields):
     assert "rank 0 refused this worker" in str(second)
 
 
+def test_a_door_slammed_before_the_proof_is_not_taken_for_a_refusal(store):
+    with socket.create_server(("127.0.0.1", 0)) as crowded:
+        slammed = []
+
+        def slam():
+            try:
+                while True:
+                    crowded.accept()[0].close()
+                    slammed.append(1)
+            except OSError:
+                return  # closed at the end of the test
+
+        thread = threading.Thread(target=slam)
+        thread.start()
+        with StoreClient(store.address, "store") as client:
+            client.set("view/1/rank/0", f"127.0.0.1:{crowded.getsockname()[1]}")
+        (result,) = open_on_threads([config(store, 1)])
+        crowded.shutdown(socket.SHUT_RDWR)
+    thread.join(5)
+    assert len(slammed) >= 8  # as many as eight refusals, after which a worker would give up
+    assert isinstance(result, DeadlineError)
+    assert "rank 0 at" in str(result)
+
+
 def test_a_flood_of_strangers_disturbs_nobody(store):
     stop = threading.Event()
 

@@ -92,11 +92,107 @@ def test_torch_tensors_are_reduced_in_place(dtype):
         (torch.zeros(4, 4).t()[1:], "contiguous"),
         (torch.zeros(2, device="meta"), "CPU memory"),
         ([1.0, 2.0], "got list"),
+        (np.ma.masked_array(np.zeros(2), [0, 1]), "masked"),
+        (torch.eye(2).to_sparse(), "dense"),
+        (torch.nested.nested_tensor([torch.ones(1)], layout=torch.jagged), "dense"),
+        (torch.zeros(2, dtype=torch.float8_e4m3fn), "got float8_e4m3fn"),
+        (np.zeros(2, "M8[s]"), "got datetime64"),
+        (np.array([None]), "got object"),
     ],
 )
 def test_an_unusable_array_is_refused(array, text):
     with pytest.raises(UsageError, match=text):
         as_pieces([array], "sum")
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        torch.eye(2).to_sparse(),
+        torch.zeros(2, device="meta"),
+        torch.zeros(2, dtype=torch.bfloat16),
+        torch.zeros(2, dtype=torch.complex64).conj(),
+        np.ma.masked_array(np.zeros(2), [0, 1]),
+        np.array([None, 1]),
+        [[1.0], [1.0, 2.0]],
+        "text",
+    ],
+)
+@pytest.mark.parametrize(
+    "collective", ["all_gather", "gather", "scatter", "reduce_scatter", "all_to_all"]
+)
+def test_collectives_that_copy_refuse_what_numpy_cannot_hold(collective, array):
+    def work(session):
+        with pytest.raises(UsageError):
+            getattr(session, collective)(array)
+        session.barrier()  # and the session is none the worse
+
+    inproc_world(2, work, timeout_s=5)
+
+
+def test_views_and_parameters_are_gathered_without_being_touched():
+    base = torch.arange(12.0).reshape(3, 4)
+    for array in (
+        base[:, 1],
+        base.t(),
+        base[::2],
+        torch.ones(1).expand(4),
+        torch.nn.Parameter(base.clone()),
+        base.numpy()[::-1],
+    ):
+        mine = array.detach().numpy() if isinstance(array, torch.Tensor) else array
+        expected = np.stack([mine, mine])
+
+        def work(session, array=array, expected=expected):
+            np.testing.assert_array_equal(session.all_gather(array), expected)
+
+        inproc_world(2, work)
+    assert base.flatten().tolist() == list(range(12))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"name": b"x"}, "name must be a text"),
+        ({"name": "\udc80"}, "name must be valid Unicode"),
+        ({"name": ""}, "name must not be empty"),
+        ({"op": None}, "op must be one of"),
+        ({"op": [["sum"]]}, "op must be one of"),
+        ({"op": "SUM"}, "op must be one of"),
+        ({"timeout_s": "1"}, "timeout_s must be >= 0"),
+        ({"timeout_s": float("nan")}, "timeout_s must be >= 0"),
+        ({"root": 1.5}, "root must be a whole number"),
+        ({"root": None}, "root must be a whole number"),
+        ({"root": 10**20}, "root must fit"),
+        ({"root": -1}, "root must be in"),
+    ],
+)
+def test_a_wrong_argument_is_named_and_does_no_harm(arguments, text):
+    def work(session):
+        call = session.reduce if "root" in arguments else session.all_reduce
+        with pytest.raises(UsageError, match=text):
+            call(np.zeros(3), **arguments)
+        for spec in (None, 5, b"ring"):
+            with pytest.raises(UsageError, match="schedule must be a text"):
+                session.set_schedule(spec)
+        assert session.all_reduce(np.ones(3)).tolist() == [2.0] * 3
+
+    inproc_world(2, work, timeout_s=5)
+
+
+def test_arrays_that_share_memory_are_refused_and_those_that_stand_askew_are_not():
+    def work(session):
+        a = np.ones(6)
+        for arrays in ([a, a], [a[:4], a[3:]], [a[2:3], a]):
+            with pytest.raises(UsageError, match="must not share memory"):
+                session.grouped_all_reduce(arrays)
+        askew = np.frombuffer(bytearray(33), np.uint8)[1:].view(np.float64)
+        askew[:] = 1
+        assert session.all_reduce(askew).tolist() == [2.0] * 4
+        session.grouped_all_reduce([a[:3], a[3:], a[:0], a[:0]])
+        assert a.tolist() == [2.0] * 6
+
+    inproc_world(2, work, timeout_s=5)
 
 
 def test_half_precision_averages_do_not_overflow():
@@ -185,17 +281,21 @@ def test_named_operations_match_in_any_order():
     inproc_world(2, work, timeout_s=10)
 
 
-def test_waiting_in_different_named_operations_names_the_missing_ranks():
+@pytest.mark.parametrize("odd_rank", [0, 1, 2, 3])
+@pytest.mark.parametrize(("name", "odd_name"), [("g/a", "g/b"), (None, "g/b"), ("g/a", None)])
+def test_waiting_in_different_operations_names_the_missing_ranks(odd_rank, name, odd_name):
     def work(session):
-        name = "g/b" if session.rank == 2 else "g/a"
-        with pytest.raises(DeadlineError) as caught:
-            session.all_reduce(np.zeros(4), name=name, timeout_s=1 + session.rank)
+        odd = session.rank == odd_rank
+        with pytest.raises(DeadlineError) as caught:  # the odd rank's deadline is a later one
+            session.all_reduce(
+                np.zeros(4), name=odd_name if odd else name, timeout_s=8 if odd else 0.5
+            )
         return str(caught.value)
 
-    for text in inproc_world(3, work, timeout_s=10):
-        assert "missing ranks: [2]" in text
-        assert '"g/a"' in text
-        assert '"g/b"' in text
+    for text in inproc_world(4, work, timeout_s=10):
+        assert f"missing ranks: [{odd_rank}]; rank {odd_rank} was last in" in text
+        for shown in filter(None, (name, odd_name)):
+            assert f'"{shown}"' in text
 
 
 def test_message_counts_are_those_of_the_schedule():

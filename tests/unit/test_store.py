@@ -11,6 +11,7 @@ import pytest
 from kfcore.config import Config
 from kfcore.errors import DeadlineError, TransportError, UsageError
 from kfcore.store import Entry, StoreClient, StoreServer, connect_store, wire
+from kfcore.store.server import HANDSHAKE_TIMEOUT_S, MAX_HANDSHAKES
 
 
 @pytest.fixture
@@ -156,6 +157,22 @@ def test_garbage_before_the_proof_disturbs_nobody(server, client, garbage):
             raise
     sock.close()
     assert client.set("still", "here") == 1
+
+
+def test_strangers_who_stay_keep_nobody_out(server, client):
+    strangers = []
+    for count in range(3 * MAX_HANDSHAKES):
+        sock = socket.create_connection(wire.parse_address(server.address), timeout=5)
+        sock.sendall([b"", b'{"nonce":', b"garbage"][count % 3])
+        strangers.append(sock)
+    began = time.monotonic()
+    with StoreClient(server.address, "s3cret", connect_timeout_s=5) as late:
+        assert late.set("in", "time") == 1
+    assert time.monotonic() - began < HANDSHAKE_TIMEOUT_S  # not when they were timed out
+    assert threading.active_count() < 3 * MAX_HANDSHAKES
+    assert client.get("in", 1) == "time"
+    for sock in strangers:
+        sock.close()
 
 
 @pytest.mark.parametrize(

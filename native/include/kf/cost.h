@@ -36,8 +36,8 @@ struct Cost {
 };
 
 // Cost of one run over a buffer of `buffer_bytes`, cut at multiples of `unit_bytes` (the size
-// of an element). Throws Error{usage}: a negative size, a size that is no multiple of the unit,
-// or a network that is not as stated above.
+// of an element). Throws Error{usage}: a size outside [0, 2^48] or no multiple of the unit, a
+// network that is not as stated above, or a schedule with a rank or chunk out of range.
 Cost cost(const Schedule& schedule, std::int64_t buffer_bytes, const Network& network,
           std::int64_t unit_bytes = 1);
 

@@ -24,4 +24,8 @@ namespace kf {
 // Throws Error{usage} with the first fault found: channel, round, ranks, chunk, what is wrong.
 void validate(const Schedule& schedule);
 
+// The part of it that reading needs: every number is in range, so that ranks and chunks may
+// index arrays. Throws like validate().
+void check_numbers(const Schedule& schedule);
+
 }  // namespace kf

@@ -172,10 +172,9 @@ std::string Executor::explain(const Operation& operation, Clock::time_point now)
   for (std::size_t p = 0; p < peers_.size(); ++p) {
     const Operation::Edge& edge = operation.edges()[p];
     if (static_cast<int>(p) == rank_ || !edge.member) continue;
-    const bool took_part = edge.started || edge.receives_left == 0;
     if (now - peers_[p].heard > std::chrono::milliseconds(2500)) {
       silent.push_back(static_cast<int>(p));
-    } else if (!took_part && !peers_[p].last_start.empty() &&
+    } else if (!edge.started && !peers_[p].last_start.empty() &&
                peers_[p].last_start != operation.spec().describe()) {
       elsewhere.push_back(static_cast<int>(p));
       other += "; " + rank_name(static_cast<int>(p)) + " was last in " + peers_[p].last_start;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <string>
 
+#include "kf/validate.h"
 #include "schedule/spec.h"
 
 namespace kf {
@@ -13,11 +14,13 @@ namespace {
 
 using std::size_t;
 
+constexpr std::int64_t kMaxBytes = std::int64_t{1} << 48;  // sums over all ranks stay exact
+
 void check(std::int64_t buffer_bytes, const Network& network, std::int64_t unit_bytes) {
   if (unit_bytes < 1) throw_usage("unit_bytes must be >= 1, got " + std::to_string(unit_bytes));
-  if (buffer_bytes < 0 || buffer_bytes % unit_bytes != 0) {
-    throw_usage("buffer_bytes must be >= 0 and a multiple of " + std::to_string(unit_bytes) +
-                ", got " + std::to_string(buffer_bytes));
+  if (buffer_bytes < 0 || buffer_bytes > kMaxBytes || buffer_bytes % unit_bytes != 0) {
+    throw_usage("buffer_bytes must be in [0, 2^48] and a multiple of " +
+                std::to_string(unit_bytes) + ", got " + std::to_string(buffer_bytes));
   }
   if (!(network.latency_s >= 0) || !std::isfinite(network.latency_s)) {
     throw_usage("latency_s must be finite and >= 0, got " + std::to_string(network.latency_s));
@@ -61,6 +64,7 @@ std::int64_t units_of(const Transfer& transfer, std::int64_t units, int chunk_co
 Cost cost(const Schedule& schedule, std::int64_t buffer_bytes, const Network& network,
           std::int64_t unit_bytes) {
   check(buffer_bytes, network, unit_bytes);
+  check_numbers(schedule);
   Cost total;
   total.bytes_sent.assign(static_cast<size_t>(schedule.world_size), 0);
   size_t rounds = 0;

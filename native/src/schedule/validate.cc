@@ -19,6 +19,7 @@ using Word = std::uint64_t;
 
 constexpr int kWordBits = 64;
 constexpr size_t kMemoryBytes = size_t{64} << 20;
+constexpr int kMaxChunks = 1 << 20;  // bounds what a schedule file can make a reader allocate
 
 std::string text(int value) {
   return std::to_string(value);
@@ -77,6 +78,10 @@ void check_header(const Schedule& schedule) {
   if (schedule.collective == Collective::all_to_all && schedule.chunk_count != n * n) {
     fail(schedule, "chunk_count must be " + text(n * n) +
                        " (a chunk for each pair of ranks), got " + text(schedule.chunk_count));
+  }
+  if (schedule.collective != Collective::all_to_all && schedule.chunk_count > kMaxChunks) {
+    fail(schedule,
+         "chunk_count must be <= " + text(kMaxChunks) + ", got " + text(schedule.chunk_count));
   }
 }
 
@@ -299,9 +304,13 @@ class Symbolic {
 
 }  // namespace
 
-void validate(const Schedule& schedule) {
+void check_numbers(const Schedule& schedule) {
   check_header(schedule);
   check_ranges(schedule);
+}
+
+void validate(const Schedule& schedule) {
+  check_numbers(schedule);
   check_channels_are_disjoint(schedule);
   Symbolic proof(schedule);
   const int block = proof.chunks_that_fit();

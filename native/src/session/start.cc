@@ -1,6 +1,8 @@
 // Starting operations: what a call means, whether it may be made, which schedule runs it.
 #include <algorithm>
+#include <cstdint>
 #include <numeric>
+#include <utility>
 
 #include "kf/error.h"
 #include "kf/generators.h"
@@ -69,6 +71,26 @@ Meaning meaning_of(const Call& call, std::string_view schedule, const SessionOpt
   return meaning;
 }
 
+// Pieces that share memory would be reduced into each other, in an order that is not fixed.
+void require_disjoint(const std::vector<Piece>& pieces) {
+  if (pieces.size() < 2) return;
+  using Address = std::uintptr_t;
+  std::vector<std::pair<Address, Address>> spans;
+  spans.reserve(pieces.size());
+  for (const Piece& piece : pieces) {
+    if (piece.count <= 0 || piece.data == nullptr) continue;
+    const auto begin = reinterpret_cast<Address>(piece.data);
+    spans.emplace_back(begin,
+                       begin + static_cast<Address>(piece.count * element_bytes(piece.dtype)));
+  }
+  std::sort(spans.begin(), spans.end());
+  for (std::size_t i = 1; i < spans.size(); ++i) {
+    if (spans[i].first < spans[i - 1].second) {
+      refuse("the arrays of one operation must not share memory, two of them do");
+    }
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<const Group> Session::Impl::group(std::vector<int> members) {
@@ -112,6 +134,7 @@ void Session::Impl::check(const Call& call) const {
       refuse("a piece of " + std::to_string(piece.count) + " elements has no memory");
     }
   }
+  require_disjoint(call.pieces);
   const int owners = owned_blocks(call.collective, size);
   if (owners == 0) return;
   const Layout layout(call.pieces);

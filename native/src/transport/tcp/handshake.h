@@ -47,6 +47,8 @@ class Handshake {
   State state() const noexcept { return state_; }
   int peer() const noexcept { return peer_; }                     // once accepted
   const std::string& reason() const noexcept { return reason_; }  // once refused, for this end
+  // A client's: the server has seen the proof, so its hanging up is an answer.
+  bool proved() const noexcept { return role_ == Role::client && received_ > 0; }
   // The refusing server's view version, proven genuine; 0 when it said nothing.
   std::int64_t server_view_version() const noexcept { return server_view_version_; }
 

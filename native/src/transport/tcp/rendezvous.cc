@@ -28,7 +28,10 @@ constexpr auto kFirstRetry = milliseconds(20);
 constexpr auto kLastRetry = milliseconds(500);
 constexpr auto kTurn = milliseconds(10);  // longest sleep between looks at the caller
 constexpr std::size_t kMaxStrangers =
-    256;                         // accepted and not yet authenticated; oldest go first
+    256;  // accepted and not yet authenticated; oldest go first
+// Fewer than kMaxStrangers, so that a newcomer has several turns to say who it is before a
+// flood pushes it out.
+constexpr std::size_t kAcceptedATurn = 32;
 constexpr int kMaxRefusals = 8;  // by one peer, of this rank
 
 std::string make_nonce() {
@@ -50,8 +53,9 @@ struct Attempt {
   Handshake handshake;
   Clock::time_point until;
   bool connecting = false;
-  std::string input;
-  std::string output;
+  std::string input = {};
+  std::string output = {};
+  bool hung_up = false;
 
   short events() const {
     const bool writing = connecting || !output.empty();
@@ -83,7 +87,10 @@ std::optional<std::string> Attempt::read_input() {
   std::array<char, 256> buffer{};
   const std::size_t missing = handshake.wants() - input.size();
   const ssize_t got = ::recv(fd.get(), buffer.data(), std::min(missing, buffer.size()), 0);
-  if (got == 0) return "it closed the connection during the handshake";
+  if (got == 0) {
+    hung_up = true;
+    return "it closed the connection during the handshake";
+  }
   if (got < 0) {
     if (errno == EAGAIN || errno == EINTR) return std::nullopt;
     return error_text(errno);
@@ -197,10 +204,7 @@ void Rendezvous::connect_if_due(int peer, Clock::time_point now) {
       }
       out.attempt.emplace(Attempt{std::move(fd),
                                   Handshake(Handshake::Role::client, self_, make_nonce(), peer),
-                                  now + kHandshakeTime,
-                                  true,
-                                  {},
-                                  {}});
+                                  now + kHandshakeTime, true});
       return;
     }
     retry_later(out, out.reason);
@@ -250,16 +254,13 @@ void Rendezvous::turn() {
 }
 
 void Rendezvous::accept_all() {
-  for (std::size_t i = 0; i < kMaxStrangers; ++i) {
+  for (std::size_t i = 0; i < kAcceptedATurn; ++i) {
     Fd fd(::accept4(listener_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd) return;
     if (strangers_.size() >= kMaxStrangers) strangers_.pop_front();
     strangers_.push_back(Attempt{std::move(fd),
                                  Handshake(Handshake::Role::server, self_, make_nonce()),
-                                 Clock::now() + kHandshakeTime,
-                                 false,
-                                 {},
-                                 {}});
+                                 Clock::now() + kHandshakeTime, false});
   }
 }
 
@@ -280,10 +281,12 @@ void Rendezvous::refused(int peer, Outgoing& out, const std::string& reason) {
                                            std::to_string(theirs) + ", this worker in view " +
                                            std::to_string(options_.view.version));
   }
-  // the peer answered and then hung up, or gave a reason: our claim is at fault, not the way
-  const bool heard =
-      out.attempt->handshake.state() == Handshake::State::refused || !out.attempt->connecting;
-  if (heard && theirs == 0 && ++out.refusals >= kMaxRefusals) {
+  // the peer saw our proof and hung up, or gave a reason: our claim is at fault. A peer that
+  // hangs up earlier has too many strangers at its door.
+  const Attempt& attempt = *out.attempt;
+  const bool judged = attempt.handshake.state() == Handshake::State::refused ||
+                      (attempt.hung_up && attempt.handshake.proved());
+  if (judged && theirs == 0 && ++out.refusals >= kMaxRefusals) {
     throw Error(ErrorCode::transport,
                 "rank " + std::to_string(peer) + " refused this worker " +
                     std::to_string(out.refusals) + " times: " + reason +
