@@ -226,6 +226,34 @@ TEST_P(SharedPayloads, AllReduceIsExact) {
 }
 
 // Elements of 1, 8 and 16 bytes behind each other: records end inside elements.
+// Rank 2 lends to rank 1, dies waiting for rank 0, and takes the loan back before rank 1 looks.
+TEST(SharedMemoryLoss, ALoanTakenBackDoesNotMakeItsLenderTheCulprit) {
+  WorldOptions options;
+  options.transport = "shm";
+  options.session.schedule = "clique";
+  options.close = false;
+  std::mutex lock;
+  std::vector<std::string> said;
+  run_world(3, options, [&](Session& session) {
+    if (session.rank() == 0) return std::this_thread::sleep_for(std::chrono::seconds(1));
+    std::vector<float> data(std::size_t{1} << 18, 1.0F);
+    const auto handle =
+        session.start(Collective::broadcast, {piece_of(data.data(), data.size())}, 2);
+    if (session.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(700));
+    try {
+      session.wait(handle, soon(session.rank() == 2 ? 0.3 : 10));
+      ADD_FAILURE() << "rank " << session.rank() << " was told of no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::deadline) << error.what();
+      const std::lock_guard guard(lock);
+      said.emplace_back(error.what());
+    }
+  });
+  ASSERT_EQ(said.size(), 2U);
+  EXPECT_EQ(said[0], said[1]);
+  EXPECT_NE(said[0].find("on rank 2: waiting for ranks [0"), std::string::npos) << said[0];
+}
+
 TEST_P(SharedPayloads, PiecesOfAllSizesKeepTheirElements) {
   const auto pool = std::make_shared<SharedMemory>();
   WorldOptions options;
@@ -385,8 +413,7 @@ TEST(HostTransport, LentMemoryIsTakenBackWhenTheLenderGivesUp) {
                         ? reinterpret_cast<float*>(pool->allocate(kCount * sizeof(float)))
                         : own.data();
       std::fill_n(data, kCount, 1.0F);
-      const auto handle =
-          session.start(Collective::reduce, {piece_of(data, kCount)}, 0, "");
+      const auto handle = session.start(Collective::reduce, {piece_of(data, kCount)}, 0, "");
       if (session.rank() == 1) {
         // rank 0 has started, too, so this rank lends its buffer and then gives up
         EXPECT_THROW(session.wait(handle, soon(0.2)), Error);

@@ -201,7 +201,10 @@ Link::Step Link::receive(FrameSink& sink, std::string& failure) {
   const bool lent = record->kind == RecordKind::lend;
   if (lent) {
     failure = borrow(sink);
-    if (!failure.empty()) return Step::broken;
+    if (!failure.empty()) {
+      last_words(sink);
+      return Step::broken;
+    }
   } else if (frame_.kind != FrameKind::data) {
     const std::span<const std::byte> text = parts_.in.payload();
     sink.control(peer(), frame_, {reinterpret_cast<const char*>(text.data()), text.size()});
@@ -220,6 +223,21 @@ Link::Step Link::receive(FrameSink& sink, std::string& failure) {
   midway_ = frame_.kind == FrameKind::data && left_ > 0;
   if (frame_.kind == FrameKind::data && !midway_) sink.finished(delivery_);
   return Step::moved;
+}
+
+// A peer takes back what it has lent when its session ends, and says before it does so why:
+// then the rank that it lost is to blame, and not the peer.
+void Link::last_words(FrameSink& sink) {
+  parts_.in.pop();  // the record whose loan cannot be read
+  while (const Record* record = parts_.in.peek()) {
+    if (!parts_.in.sound()) return;
+    if (record->kind == RecordKind::frame && record->frame_kind != FrameKind::data) {
+      begin(*record, sink);
+      const std::span<const std::byte> text = parts_.in.payload();
+      sink.control(peer(), frame_, {reinterpret_cast<const char*>(text.data()), text.size()});
+    }
+    parts_.in.pop();
+  }
 }
 
 bool Link::begin(const Record& record, FrameSink& sink) {

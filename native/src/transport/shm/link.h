@@ -84,6 +84,7 @@ class Link {
   void flush(FrameSink& sink);
   void note_queue() noexcept;
   Step receive(FrameSink& sink, std::string& failure);
+  void last_words(FrameSink& sink);
   bool begin(const Record& record, FrameSink& sink);
   bool deliver(std::span<const std::byte> bytes, FrameSink& sink);
   void copy_to_regions(std::span<const std::byte> bytes) noexcept;
