@@ -54,7 +54,7 @@ def plot(rows_path: Path, out: Path) -> list[Path]:
     panels[1].set_yscale("log")
     legend(panels[0], "upper left")
     count = f"{len(repeats)} repeat" + "s" * (len(repeats) > 1)
-    figure.suptitle(f"One policy file, two worlds ({count}, other seeds)", fontsize=10)
+    figure.suptitle(f"One policy file, two worlds ({count})", fontsize=10)
     return save(figure, out / "figure")
 
 

@@ -101,7 +101,10 @@ def _assignment(text: str) -> tuple[str, Any]:
 
 def _print(summary: dict[str, Any], events: tuple[dict[str, Any], ...]) -> None:
     console = Console()
-    table = Table("what", "value", "unit", title=str(summary["scenario"]))
+    table = Table(title=str(summary["scenario"]))
+    table.add_column("what", no_wrap=True)  # names are for copying: never cut one
+    table.add_column("value")
+    table.add_column("unit")
     for name, value in summary.items():
         plain = to_plain(value)
         if name == "scenario" or plain in (None, {}):
