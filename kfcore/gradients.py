@@ -62,7 +62,10 @@ def scale(grads: Sequence[Any], factor: float) -> None:
 
     Args:
         grads: Writable arrays or tensors.
-        factor: Applied to each element.
+        factor: Applied to each element; 0 clears what is not finite too.
     """
     for grad in grads:
+        if factor == 0:
+            grad[...] = 0
+            continue
         grad *= factor  # noqa: PLW2901 - in place for arrays and tensors alike

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from kfcore import _native
 from kfcore.config import Config
 from kfcore.controller import Controller, LocalStep, StepOutcome
+from kfcore.elastic.sampler import ElasticSampler
 from kfcore.errors import UsageError
 from kfcore.events import EventLog
 from kfcore.gradients import finite_norm, float_view, scale
@@ -191,18 +192,20 @@ class Job:
         return self.controller.stopped
 
     def batches(
-        self, n_samples: int, *, seed: int = 0, shuffle: bool = True
+        self, n_samples: int | ElasticSampler, *, seed: int = 0, shuffle: bool = True
     ) -> Iterator[NDArray[np.int64]]:
         """This rank's batches of one pass over the data; `step` must follow each.
 
         A batch has `local_batch` samples, fewer at the end of the pass; `step` weighs the ranks
-        so that the mean stays exact when their batches differ. See `kfcore.sampling.DataPass`.
+        so that the mean stays exact when their batches differ. A rank for which nothing is left
+        in the last step gets one stand-in sample of weight 0. See `kfcore.sampling.DataPass`.
         The pass ends early when a policy stops the job.
 
         Args:
-            n_samples: Samples of the data set, >= world_size.
-            seed: Of the order; the same on every rank.
-            shuffle: False: in order of index.
+            n_samples: Of the data set, >= 1; or a sampler, whose pass goes on from where it
+                is and which may fix the global batch.
+            seed: Of the order; the same on every rank. A sampler has its own.
+            shuffle: False: in order of index. Likewise.
 
         Yields:
             [batch] int64 indices in [0, n_samples), other ones on each rank.
@@ -210,22 +213,24 @@ class Job:
         Raises:
             UsageError: too few samples, or `step` was not called for a batch.
         """
-        if n_samples < self.world_size:
-            raise UsageError(
-                f"n_samples must be >= world_size {self.world_size}, got {n_samples}"
-            )
+        if isinstance(n_samples, ElasticSampler):
+            source: ElasticSampler | DataPass = n_samples
+        elif n_samples >= 1:
+            source = DataPass(n_samples, seed=seed, epoch=self.epoch, shuffle=shuffle)
+        else:
+            raise UsageError(f"n_samples must be >= 1, got {n_samples}")
         self._begin()
-        data = DataPass(n_samples, seed=seed, epoch=self.epoch, shuffle=shuffle)
         while not self.stopped:
-            taken = data.take(self.world_size, self.global_batch)
+            taken = source.take(self.world_size, self.global_batch)
             if taken is None:
                 break
-            indices = taken.of(self.rank)
-            self._handed, self._share = len(indices), taken.weight(self.rank)
-            yield indices
+            self._handed, self._share = len(taken.of(self.rank)), taken.weight(self.rank)
+            yield taken.batch(self.rank)
             if self._handed is not None:
                 raise UsageError("job.step was not called for the batch before this one")
         if not self.stopped:
+            if isinstance(source, ElasticSampler):
+                source.next_epoch()
             self.controller.epoch_done()
 
     def step(self, grads: Sequence[Any], *, loss: float = math.nan) -> StepOutcome:
@@ -248,7 +253,9 @@ class Job:
         views = [float_view(grad) for grad in grads]
         if self._share != 1.0:
             scale(grads, self._share)
-        local_sq = finite_norm(views) if self.controller.wants_norms else math.nan
+        local_sq = math.nan
+        if self.controller.wants_norms and self._share > 0:
+            local_sq = finite_norm(views) / self._share**2
         times = self._times
         sums, maxes = self.controller.fill(
             LocalStep(
@@ -257,7 +264,7 @@ class Job:
                 comm_s=times.comm_s,
                 comm_bytes=times.comm_bytes,
                 loss=float(loss),
-                grad_sq_norm=local_sq / self._share**2,
+                grad_sq_norm=local_sq,
                 samples=math.nan if self._handed is None else float(self._handed),
             )
         )

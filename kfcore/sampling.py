@@ -7,7 +7,27 @@ from numpy.typing import NDArray
 
 from kfcore.errors import UsageError
 
-__all__ = ["DataPass", "StepSamples"]
+__all__ = ["DataPass", "StepSamples", "part_of"]
+
+
+def part_of(total: int, world_size: int, rank: int) -> tuple[int, int]:
+    """A rank's part of ``total`` things in order; parts differ by at most one, larger first.
+
+    Args:
+        total: Things to cut, >= 0.
+        world_size: Ranks, >= 1.
+        rank: In [0, world_size).
+
+    Returns:
+        First place and the place after the last.
+
+    Example:
+        >>> [part_of(24, 5, rank) for rank in range(5)]
+        [(0, 5), (5, 10), (10, 15), (15, 20), (20, 24)]
+    """
+    each, more = divmod(total, world_size)
+    begin = rank * each + min(rank, more)
+    return begin, begin + each + (rank < more)
 
 
 @dataclass(frozen=True)
@@ -15,15 +35,15 @@ class StepSamples:
     """The samples of one step, over all ranks.
 
     Attributes:
-        indices: [samples] int64, of all ranks, in order of rank.
-        world_size: Ranks they are cut for; sizes differ by at most one.
+        indices: [samples] int64, of all ranks, in order of rank; at least one.
+        world_size: Ranks they are cut for; sizes differ by at most one, larger parts first.
     """
 
     indices: NDArray[np.int64]
     world_size: int
 
     def of(self, rank: int) -> NDArray[np.int64]:
-        """A rank's part; never empty.
+        """A rank's part; empty for the last ranks where there are fewer samples than ranks.
 
         Args:
             rank: In [0, world_size).
@@ -31,9 +51,22 @@ class StepSamples:
         Returns:
             [batch] int64.
         """
-        total = len(self.indices)
-        begin = total * rank // self.world_size
-        return self.indices[begin : total * (rank + 1) // self.world_size]
+        begin, end = part_of(len(self.indices), self.world_size, rank)
+        return self.indices[begin:end]
+
+    def batch(self, rank: int) -> NDArray[np.int64]:
+        """What a rank computes on: its part, or where that is empty one stand-in sample.
+
+        A stand-in gives the gradient its shape; its weight is 0, so it is not trained on.
+
+        Args:
+            rank: In [0, world_size).
+
+        Returns:
+            [batch] int64, never empty.
+        """
+        part = self.of(rank)
+        return part if len(part) else self.indices[:1]
 
     def weight(self, rank: int) -> float:
         """Factor on a rank's mean gradient that makes the mean over ranks exact.
@@ -50,7 +83,7 @@ class StepSamples:
 class DataPass:
     """One pass over a data set, cut into steps of whatever size is wanted at the time.
 
-    Each sample is used once, except fewer than ``world_size`` that may remain at the end. Where
+    Each sample is used exactly once, however world size and batch change on the way. Where
     fewer than a global batch are left, the ranks share them as evenly as can be.
 
     Args:
@@ -67,6 +100,9 @@ class DataPass:
         >>> step = data.take(2, 4)
         >>> step.of(0), step.of(1)
         (array([0, 1]), array([2, 3]))
+        >>> last = data.take(2, 4)
+        >>> last.of(0), last.of(1), last.weight(1)
+        (array([4]), array([], dtype=int64), 0.0)
         >>> data.take(2, 4) is None
         True
     """
@@ -78,20 +114,50 @@ class DataPass:
             )
         rng = np.random.default_rng([seed, epoch])
         self._order = rng.permutation(n_samples) if shuffle else np.arange(n_samples)
-        self._cursor = 0
+        self._position = 0
+
+    @property
+    def position(self) -> int:
+        """Samples handed out."""
+        return self._position
+
+    @property
+    def remaining(self) -> int:
+        """Samples not yet handed out."""
+        return len(self._order) - self._position
+
+    def seek(self, position: int) -> None:
+        """Go on from another place of the same order.
+
+        Args:
+            position: Samples that count as handed out, in [0, n_samples].
+
+        Raises:
+            UsageError: there is no such place.
+        """
+        if not 0 <= position <= len(self._order):
+            raise UsageError(f"position must be in [0, {len(self._order)}], got {position}")
+        self._position = position
 
     def take(self, world_size: int, global_batch: int) -> StepSamples | None:
         """The samples of the next step.
 
         Args:
             world_size: Ranks, >= 1.
-            global_batch: Samples wanted, >= world_size.
+            global_batch: Samples wanted, >= 1.
 
         Returns:
-            That many, or all that are left; None when not every rank could have one.
+            That many, or all that are left; None when none are.
+
+        Raises:
+            UsageError: an argument is below 1.
         """
-        total = min(global_batch, len(self._order) - self._cursor)
-        if total < world_size:
+        if min(world_size, global_batch) < 1:
+            raise UsageError(
+                f"world_size and global_batch must be >= 1, got {world_size}, {global_batch}"
+            )
+        total = min(global_batch, self.remaining)
+        if total == 0:
             return None
-        self._cursor += total
-        return StepSamples(self._order[self._cursor - total : self._cursor], world_size)
+        self._position += total
+        return StepSamples(self._order[self._position - total : self._position], world_size)

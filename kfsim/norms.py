@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kfcore.controller import Controller
+from kfcore.errors import InternalError
 from kfcore.gradients import finite_norm, float_view
+from kfcore.sampling import DataPass
 from kfcore.task import Task
 from kfsim.draws import RankNormals
 from kfsim.scenario import NoiseLaw, Workload
@@ -144,27 +146,25 @@ class TaskGradients:
     def __init__(self, task: Task, seed: int) -> None:
         self._task = task
         self._seed = seed
-        self._order: NDArray[np.int64] | None = None
-        self._cursor = 0
+        self._pass: DataPass | None = None
 
     def step(self, job: Controller) -> StepNorms:
         """Each rank's gradient in turn; their mean is left where `Task.apply` looks for it."""
-        n_samples = self._task.n_samples
-        if self._order is None:
-            rng = np.random.default_rng([self._seed, job.epoch])
-            self._order = rng.permutation(n_samples)
-            self._cursor = 0
-        total = min(job.global_batch, n_samples - self._cursor)
-        edges = [
-            self._cursor + total * rank // job.world_size for rank in range(job.world_size + 1)
-        ]
-        self._cursor += total
+        if self._pass is None:
+            self._pass = DataPass(self._task.n_samples, seed=self._seed, epoch=job.epoch)
+        taken = self._pass.take(job.world_size, job.global_batch)
+        if taken is None:
+            raise InternalError("the pass over the data was not ended")
         losses, norms = np.empty(job.world_size), np.empty(job.world_size)
         mean: list[Any] = []
         grads: Sequence[Any] = ()
-        for rank in range(job.world_size):
-            loss, grads = self._task.gradients(self._order[edges[rank] : edges[rank + 1]])
-            share = (edges[rank + 1] - edges[rank]) / total
+        counts = np.array([len(taken.of(rank)) for rank in range(job.world_size)], float)
+        for rank, count in enumerate(counts):
+            if count == 0:  # only the last step of a pass has ranks without samples
+                losses[rank] = norms[rank] = math.nan
+                continue
+            loss, grads = self._task.gradients(taken.of(rank))
+            share = count / counts.sum()
             views = [float_view(grad) for grad in grads]
             losses[rank], norms[rank] = loss, finite_norm(views)
             if rank == 0:
@@ -174,15 +174,15 @@ class TaskGradients:
                     mean[place] += view * share
         for grad, held in zip(grads, mean, strict=True):
             grad[...] = held
-        return StepNorms(losses, norms, finite_norm(mean), np.diff(edges).astype(float))
+        return StepNorms(losses, norms, finite_norm(mean), counts)
 
     def apply(self, job: Controller, *, skipped: bool) -> bool:
         """One optimizer step, unless a gradient was not finite."""
         if not skipped:
             self._task.apply(job.learning_rate)
-        ended = self._task.n_samples - self._cursor < job.world_size
+        ended = self._pass is not None and self._pass.remaining == 0
         if ended:
-            self._order = None
+            self._pass = None
         return ended
 
     def evaluate(self) -> dict[str, float]:

@@ -62,7 +62,7 @@ def kf_policy(spec):
 def test_a_step_that_was_not_taken_is_an_error():
     with pytest.raises(UsageError, match=r"job\.step was not called"):
         list(alone().batches(10))
-    with pytest.raises(UsageError, match="n_samples must be >= world_size 1, got 0"):
+    with pytest.raises(UsageError, match="n_samples must be >= 1, got 0"):
         list(alone().batches(0))
 
 

@@ -1,0 +1,132 @@
+"""Passes over a data set that survive any change of the number of workers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kfcore.errors import UsageError
+from kfcore.sampling import DataPass, StepSamples
+
+__all__ = ["ElasticSampler"]
+
+_FIXED = ("n_samples", "seed", "shuffle")
+
+
+class ElasticSampler:
+    """Hands out each sample exactly once a pass, whatever the workers do meanwhile.
+
+    Every worker holds an equal copy. The order depends on seed and pass alone, so it is the
+    same at every world size. The position is one number for all ranks: a state saved in the
+    middle of a pass resumes there at any other world size.
+
+    Args:
+        n_samples: Samples of the data set, >= 1.
+        seed: Of the order, >= 0.
+        shuffle: False: in order of index.
+        global_batch: Samples of all ranks a step, whatever their number; None: as many as
+            `take` is asked for.
+
+    Raises:
+        UsageError: an argument is out of range.
+
+    Example:
+        >>> sampler = ElasticSampler(10, shuffle=False, global_batch=4)
+        >>> [list(sampler.take(3).of(rank)) for rank in range(3)]
+        [[0, 1], [2], [3]]
+        >>> [list(sampler.take(2).of(rank)) for rank in range(2)]
+        [[4, 5], [6, 7]]
+        >>> sampler.state_dict()["position"], sampler.samples
+        (8, 8)
+    """
+
+    def __init__(
+        self,
+        n_samples: int,
+        *,
+        seed: int = 0,
+        shuffle: bool = True,
+        global_batch: int | None = None,
+    ) -> None:
+        if n_samples < 1:
+            raise UsageError(f"n_samples must be >= 1, got {n_samples}")
+        if global_batch is not None and global_batch < 1:
+            raise UsageError(f"global_batch must be >= 1, got {global_batch}")
+        self.n_samples, self.seed, self.shuffle = n_samples, seed, shuffle
+        self.global_batch = global_batch
+        self.epoch = 0
+        self._pass = self._open()
+
+    @property
+    def position(self) -> int:
+        """Samples of this pass that were handed out."""
+        return self._pass.position
+
+    @property
+    def samples(self) -> int:
+        """Samples handed out in all passes together: what learning rates are keyed to."""
+        return self.epoch * self.n_samples + self.position
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether this pass is over; `next_epoch` begins another."""
+        return self._pass.remaining == 0
+
+    def take(self, world_size: int, global_batch: int | None = None) -> StepSamples | None:
+        """The samples of the next step, for all ranks.
+
+        Args:
+            world_size: Ranks now, >= 1.
+            global_batch: Samples wanted, >= 1; only where the sampler has no constant one.
+
+        Returns:
+            The step's samples, fewer at the end of the pass; None when the pass is over.
+
+        Raises:
+            UsageError: an argument is out of range, or no global batch is known.
+        """
+        wanted = self.global_batch if self.global_batch is not None else global_batch
+        if wanted is None:
+            raise UsageError("give take() a global_batch, or the sampler a constant one")
+        return self._pass.take(world_size, wanted)
+
+    def next_epoch(self) -> None:
+        """Begin the next pass."""
+        self.epoch += 1
+        self._pass = self._open()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What `load_state_dict` needs to go on from here, at any world size."""
+        return {
+            "n_samples": self.n_samples,
+            "seed": self.seed,
+            "shuffle": self.shuffle,
+            "epoch": self.epoch,
+            "position": self.position,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where another sampler of the same data was.
+
+        Args:
+            state: What `state_dict` gave.
+
+        Raises:
+            UsageError: it belongs to other data or another order, or is malformed.
+        """
+        names = (*_FIXED, "epoch", "position")
+        if sorted(state) != sorted(names):
+            raise UsageError(f"a sampler's state has {sorted(names)}, got {sorted(state)}")
+        for name in _FIXED:
+            if state[name] != getattr(self, name):
+                raise UsageError(
+                    f"the state is of a sampler with {name} {state[name]}, "
+                    f"this one has {getattr(self, name)}"
+                )
+        epoch = state["epoch"]
+        data = self._pass
+        if epoch != self.epoch:  # ordering a large data set anew takes a while
+            data = DataPass(self.n_samples, seed=self.seed, epoch=epoch, shuffle=self.shuffle)
+        data.seek(state["position"])
+        self.epoch, self._pass = epoch, data
+
+    def _open(self) -> DataPass:
+        return DataPass(self.n_samples, seed=self.seed, epoch=self.epoch, shuffle=self.shuffle)
