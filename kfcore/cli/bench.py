@@ -13,7 +13,7 @@ from rich.table import Table
 
 from kfcore import schedule as schedules
 from kfcore.bench import Row, all_reduce_rows, parse_bytes
-from kfcore.cli.against import PEERS, Choice, run_against
+from kfcore.compare.command import PEERS, Choice, run_against
 from kfcore.errors import KfError, UsageError
 from kfcore.launch import LaunchSpec, launch
 from kfcore.world import inproc_world

@@ -13,6 +13,7 @@ import os
 import socket
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -39,7 +40,31 @@ def resnet50_sizes() -> list[int]:
     return [*sizes, inputs * 1000, 1000][::-1]
 
 
-class Kf:
+class Backend(ABC):
+    """What the worker asks of a system; opening it joins the job."""
+
+    rank: int
+    world_size: int
+
+    def allocate(self, count: int) -> Buffer:
+        """Memory for ``count`` float32 elements, as a user of the system would get it."""
+        return np.ones(count, np.float32)
+
+    @abstractmethod
+    def all_reduce(self, buffer: Buffer) -> None:
+        """Sum over all ranks, in place."""
+
+    def all_reduce_many(self, buffers: Sequence[Buffer]) -> None:
+        """Sum several buffers over all ranks, in place, in the system's best way."""
+        for buffer in buffers:
+            self.all_reduce(buffer)
+
+    @abstractmethod
+    def barrier(self) -> None:
+        """Return when all ranks have called it."""
+
+
+class Kf(Backend):
     """This package, with memory of the caller's own."""
 
     def __init__(self) -> None:
@@ -47,9 +72,6 @@ class Kf:
 
         self.session = kfcore.init(schedule="auto")
         self.rank, self.world_size = self.session.rank, self.session.world_size
-
-    def allocate(self, count: int) -> Buffer:
-        return np.ones(count, np.float32)
 
     def all_reduce(self, buffer: Buffer) -> None:
         self.session.all_reduce(buffer)
@@ -72,7 +94,7 @@ class KfRegistered(Kf):
         return buffer
 
 
-class Gloo:
+class Gloo(Backend):
     """torch.distributed over Gloo."""
 
     def __init__(self) -> None:
@@ -84,24 +106,21 @@ class Gloo:
         dist.init_process_group("gloo")
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
 
-    def allocate(self, count: int) -> Buffer:
-        return np.ones(count, np.float32)
-
-    def tensor(self, buffer: Buffer) -> Any:
+    def _tensor(self, buffer: Buffer) -> Any:
         return self.torch.from_numpy(buffer)
 
     def all_reduce(self, buffer: Buffer) -> None:
-        self.dist.all_reduce(self.tensor(buffer))
+        self.dist.all_reduce(self._tensor(buffer))
 
     def all_reduce_many(self, buffers: Sequence[Buffer]) -> None:
-        for work in [self.dist.all_reduce(self.tensor(b), async_op=True) for b in buffers]:
+        for work in [self.dist.all_reduce(self._tensor(b), async_op=True) for b in buffers]:
             work.wait()
 
     def barrier(self) -> None:
         self.dist.barrier()
 
 
-class Horovod:
+class Horovod(Backend):
     """Horovod's torch binding; grouped calls fuse."""
 
     def __init__(self) -> None:
@@ -112,9 +131,6 @@ class Horovod:
         self.torch, self.hvd = torch, hvd
         hvd.init()
         self.rank, self.world_size = hvd.rank(), hvd.size()
-
-    def allocate(self, count: int) -> Buffer:
-        return np.ones(count, np.float32)
 
     def all_reduce(self, buffer: Buffer) -> None:
         self.hvd.allreduce_(self.torch.from_numpy(buffer), op=self.hvd.Sum, name="b")
@@ -127,7 +143,7 @@ class Horovod:
         self.hvd.barrier()
 
 
-class Mpi:
+class Mpi(Backend):
     """mpi4py over whichever MPI its environment holds; many tensors go one by one."""
 
     def __init__(self) -> None:
@@ -137,21 +153,14 @@ class Mpi:
         self.comm = MPI.COMM_WORLD
         self.rank, self.world_size = self.comm.Get_rank(), self.comm.Get_size()
 
-    def allocate(self, count: int) -> Buffer:
-        return np.ones(count, np.float32)
-
     def all_reduce(self, buffer: Buffer) -> None:
         self.comm.Allreduce(self.mpi.IN_PLACE, buffer, op=self.mpi.SUM)
-
-    def all_reduce_many(self, buffers: Sequence[Buffer]) -> None:
-        for buffer in buffers:
-            self.all_reduce(buffer)
 
     def barrier(self) -> None:
         self.comm.Barrier()
 
 
-BACKENDS: dict[str, type[Any]] = {
+BACKENDS: dict[str, type[Backend]] = {
     "kf": Kf,
     "kf-registered": KfRegistered,
     "gloo": Gloo,
@@ -161,7 +170,7 @@ BACKENDS: dict[str, type[Any]] = {
 }
 
 
-def verify(backend: Any, buffers: Sequence[Buffer], run: Callable[[], None]) -> str | None:
+def verify(backend: Backend, buffers: Sequence[Buffer], run: Callable[[], None]) -> str | None:
     """Checks one operation against its closed form and says which element is wrong."""
     n = backend.world_size
     ramps = [np.arange(b.size, dtype=np.float32) % 1024 for b in buffers]
@@ -179,7 +188,7 @@ def verify(backend: Any, buffers: Sequence[Buffer], run: Callable[[], None]) -> 
 class Case:
     """The buffers of one case and how to reduce them once."""
 
-    def __init__(self, backend: Any, case: str, count: int) -> None:
+    def __init__(self, backend: Backend, case: str, count: int) -> None:
         self.name, self.count = case, count
         sizes = resnet50_sizes() if case == "resnet50" else [count]
         self.buffers = [backend.allocate(size) for size in sizes]
@@ -189,7 +198,7 @@ class Case:
         self.fault = verify(backend, self.buffers, self.run)
 
 
-def measure(backend: Any, case: Case, command: dict[str, Any]) -> list[float]:
+def measure(backend: Backend, case: Case, command: dict[str, Any]) -> list[float]:
     """Times operations on this rank, all ranks starting each one together."""
     times_s = []
     for i in range(-command["warmup"], command["iterations"]):

@@ -37,12 +37,22 @@ def test_ours_and_gloo_are_measured_side_by_side(tmp_path: Path) -> None:
     assert (tmp_path / "figure.png").stat().st_size > 10_000
 
 
+STAND_IN = """
+import runpy, sys, types
+kfcore = types.ModuleType("kfcore")
+exec(open({body!r}).read(), vars(kfcore))
+sys.modules["kfcore"] = kfcore
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
 def worker(body: str, tmp_path: Path) -> str:
-    """An interpreter whose `import kfcore` puts the given code in our session's place."""
-    package = tmp_path / "kfcore.py"
-    package.write_text(body)
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nexport PYTHONPATH={tmp_path}\nexec {sys.executable} "$@"\n')
+    """An interpreter in which `import kfcore` gets the given code instead."""
+    fake, start, python = (tmp_path / name for name in ("fake.py", "start.py", "python"))
+    fake.write_text(body)
+    start.write_text(STAND_IN.format(body=str(fake)))
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} {start} "$@"\n')
     python.chmod(0o755)
     return str(python)
 

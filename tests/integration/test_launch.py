@@ -408,6 +408,7 @@ def test_torchrun_starts_the_same_program(script):
     path = script("pass")
     Path(path).write_text(
         textwrap.dedent("""
+        import os
         import time
         from kfcore.config import Config
         from kfcore.store import connect_store
@@ -415,7 +416,8 @@ def test_torchrun_starts_the_same_program(script):
         peers = range(config.world_size)
         with connect_store(config) as store:
             store.set(f"here/{config.rank}", "x")
-            print("met", [store.get(f"here/{peer}", 20) for peer in peers])
+            met = [store.get(f"here/{peer}", 20) for peer in peers]
+            os.write(1, f"met {met}\\n".encode())  # torchrun's workers share one pipe
             if config.rank == 1:  # rank 0, which hosts the store, waits for it
                 time.sleep(0.3)
                 store.set("late", "x")
