@@ -1,28 +1,27 @@
 """Collectives over exactly one view.
 
-A session is opened for one membership and closed when it changes. All calls block until the
-operation is done on this rank, release the interpreter's lock meanwhile and can be interrupted.
+A session is opened for one membership and closed when it changes. Calls block until the
+operation is done on this rank unless told otherwise, release the interpreter's lock meanwhile
+and can be interrupted.
 A session that failed is dead: every later call raises the same error.
 """
 
-import numbers
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
-
-import numpy as np
+from typing import Self
 
 from kfcore import _native
-from kfcore.buffers import as_numpy, as_pieces
 from kfcore.checks import text, whole_number
 from kfcore.errors import UsageError
+from kfcore.exchange import Exchange
+from kfcore.operations import Shared
 from kfcore.schedule import Schedule, spec_of
+from kfcore.trace import Trace
 from kfcore.view import View
 
-__all__ = ["Session", "SessionStats"]
-
-Array = Any  # a NumPy array, a torch tensor or anything with writable CPU DLPack
+__all__ = ["Group", "Session", "SessionStats"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,42 @@ class SessionStats:
     bytes_received_from: tuple[int, ...]
 
 
-class Session:
+class Group(Exchange):
+    """Some ranks of a session with operations of their own, over the same connections.
+
+    Made by `Session.group`. It has the session's collectives; ranks and roots count within the
+    group, an average divides by its size, and its operations are matched with each other only.
+    A failure in one group is a failure of the whole session.
+
+    Args:
+        shared: The session's state.
+        native: The core's group.
+    """
+
+    def __init__(self, shared: Shared, native: _native.Group) -> None:
+        self._members = tuple(native.members)
+        super().__init__(shared, native, native.rank, len(self._members))
+
+    @property
+    def rank(self) -> int:
+        """This worker's place in the group."""
+        return self._rank
+
+    @property
+    def world_size(self) -> int:
+        """Number of members of the group, >= 1."""
+        return self._size
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Ranks of the session, by rank of the group."""
+        return self._members
+
+    def __repr__(self) -> str:
+        return f"<Group {list(self._members)}, rank {self._rank}>"
+
+
+class Session(Exchange):
     """Collectives of one rank of one view; also a context manager.
 
     Made by `kfcore.init`, `kfcore.world.open_session` or `kfcore.inproc_world`.
@@ -60,6 +94,8 @@ class Session:
         view: The membership it is bound to.
         timeout_s: Longest time an operation may take unless its call says otherwise, seconds.
         on_close: Called once, after the session was closed.
+        check_call_sites: Compare where in the program ranks call: a debugging aid that finds
+            operations without names that ranks call in different orders.
     """
 
     def __init__(
@@ -69,12 +105,11 @@ class Session:
         *,
         timeout_s: float,
         on_close: Callable[[], None] | None = None,
+        check_call_sites: bool = False,
     ) -> None:
-        _check_timeout(timeout_s)
-        self._native = native
+        shared = Shared(native, timeout_s, check_call_sites=check_call_sites)
+        super().__init__(shared, None, native.rank, view.world_size)
         self._view = view
-        self._rank: int = native.rank
-        self._timeout_s = timeout_s
         self._on_close = on_close
 
     @property
@@ -107,7 +142,7 @@ class Session:
     @property
     def timeout_s(self) -> float:
         """Longest time an operation may take unless its call says otherwise, in seconds."""
-        return self._timeout_s
+        return self._shared.timeout_s
 
     def set_schedule(self, spec: str | Schedule) -> None:
         """Choose the schedule of the operations that follow.
@@ -126,282 +161,48 @@ class Session:
             spec_of(spec) if isinstance(spec, Schedule) else text(spec, "schedule")
         )
 
-    def all_reduce(
-        self,
-        array: Array,
-        op: str = "sum",
-        *,
-        name: str | None = None,
-        timeout_s: float | None = None,
-    ) -> Array:
-        """Reduce an array over all ranks, in place; every rank gets the same bits.
+    def group(
+        self, ranks: Sequence[int], *, name: str | None = None, timeout_s: float | None = None
+    ) -> Group:
+        """Make a group of some ranks; only they call it, disjoint groups at the same time.
 
-        16-bit floats are summed and multiplied in 32 bits. Integers wrap; their average
-        truncates towards zero. For booleans sum and max mean "or", prod and min "and".
+        Waits until all members have called it.
 
         Args:
-            array: Contiguous, writable, in CPU memory; same type and size on every rank.
-            op: ``sum``, ``prod``, ``min``, ``max`` or ``avg`` (the sum over ``world_size``).
-            name: Operations of one name are matched with each other, whatever the order of
-                other operations. Unnamed ones are matched in the order of the calls.
+            ranks: Different ranks of this session, this one among them, in the same order on
+                every member; their places are the ranks of the group.
+            name: Groups of one name are matched; unnamed groups of the same ranks are matched
+                in the order in which they are made.
             timeout_s: Longest time to wait, in seconds; default: the session's.
 
         Returns:
-            ``array`` itself.
+            The group.
 
         Raises:
-            UsageError: The array or the operator is not usable.
-            MismatchError: Ranks called different operations; raised on every rank.
+            UsageError: ``ranks`` is not usable.
             PeerLostError: A peer died or closed its session.
-            DeadlineError: The time is over; the text names the ranks waited for.
+            DeadlineError: The time is over; the text names the members that did not call.
         """
-        self._run("all_reduce", [array], op, name=name, timeout_s=timeout_s)
-        return array
+        members = [whole_number(rank, "ranks") for rank in ranks]
+        group = Group(self._shared, _native.make_group(self._native, members))
+        group.barrier(name=name, timeout_s=timeout_s)
+        return group
 
-    def grouped_all_reduce(
-        self,
-        arrays: Sequence[Array],
-        op: str | Sequence[str] = "sum",
-        *,
-        name: str | None = None,
-        timeout_s: float | None = None,
-    ) -> Sequence[Array]:
-        """Reduce several arrays as one operation, in place, without copying them together.
+    def trace(self, path: str | os.PathLike[str]) -> None:
+        """Record every operation from now on in a file for Chrome's or Perfetto's viewer.
+
+        The file is valid JSON at any time, also after the process was killed.
 
         Args:
-            arrays: Of any types; the list has the same types and sizes on every rank.
-            op: One operator for all arrays, or one for each.
-            name: See :meth:`all_reduce`.
-            timeout_s: Longest time to wait, in seconds; default: the session's.
-
-        Returns:
-            ``arrays`` itself.
+            path: File to write; use another one for each rank.
 
         Raises:
-            UsageError: An array or operator is not usable.
-            MismatchError: Ranks called different operations.
-            PeerLostError: A peer died or closed its session.
-            DeadlineError: The time is over.
+            UsageError: The file cannot be written, or this session is traced already.
         """
-        self._run("all_reduce", arrays, op, name=name, timeout_s=timeout_s)
-        return arrays
-
-    def broadcast(
-        self,
-        array: Array,
-        root: int = 0,
-        *,
-        name: str | None = None,
-        timeout_s: float | None = None,
-    ) -> Array:
-        """Copy the root's array to all ranks, in place.
-
-        Args:
-            array: Contiguous and writable; same type and size on every rank.
-            root: Rank that has the data, in ``[0, world_size)``.
-            name: See :meth:`all_reduce`.
-            timeout_s: Longest time to wait, in seconds; default: the session's.
-
-        Returns:
-            ``array`` itself.
-
-        Raises:
-            UsageError: The array or root is not usable.
-            MismatchError: Ranks called different operations.
-            PeerLostError: A peer died or closed its session.
-            DeadlineError: The time is over.
-        """
-        self._run("broadcast", [array], "sum", root=root, name=name, timeout_s=timeout_s)
-        return array
-
-    def reduce(
-        self,
-        array: Array,
-        op: str = "sum",
-        root: int = 0,
-        *,
-        name: str | None = None,
-        timeout_s: float | None = None,
-    ) -> Array:
-        """Reduce an array over all ranks into the root's array; the others keep theirs.
-
-        Args:
-            array: Contiguous; writable on the root; same type and size on every rank.
-            op: See :meth:`all_reduce`.
-            root: Rank that gets the result, in ``[0, world_size)``.
-            name: See :meth:`all_reduce`.
-            timeout_s: Longest time to wait, in seconds; default: the session's.
-
-        Returns:
-            ``array`` itself.
-
-        Raises:
-            UsageError: The array, operator or root is not usable.
-            MismatchError: Ranks called different operations.
-            PeerLostError: A peer died or closed its session.
-            DeadlineError: The time is over.
-        """
-        # ranks inside a tree add up in their buffer, so all but the root lend a copy
-        buffer = array if self._rank == root else _copy(array)
-        self._run("reduce", [buffer], op, root=root, name=name, timeout_s=timeout_s)
-        return array
-
-    def barrier(self, *, name: str | None = None, timeout_s: float | None = None) -> None:
-        """Wait until every rank has called it.
-
-        Args:
-            name: See :meth:`all_reduce`.
-            timeout_s: Longest time to wait, in seconds; default: the session's.
-
-        Raises:
-            MismatchError: Ranks called different operations.
-            PeerLostError: A peer died or closed its session.
-            DeadlineError: The time is over; the text names the ranks waited for.
-        """
-        self._run("barrier", [], "sum", name=name, timeout_s=timeout_s)
-
-    def all_gather(
-        self, array: Array, *, name: str | None = None, timeout_s: float | None = None
-    ) -> np.ndarray[Any, Any]:
-        """Collect every rank's array on every rank.
-
-        Args:
-            array: Same type and shape on every rank.
-            name: See :meth:`all_reduce`.
-            timeout_s: Longest time to wait, in seconds; default: the session's.
-
-        Returns:
-            New array ``[world_size, *array.shape]``, row = rank.
-
-        Raises:
-            UsageError: The array is not usable.
-            MismatchError: Ranks called different operations.
-            PeerLostError: A peer died or closed its session.
-            DeadlineError: The time is over.
-        """
-        mine = as_numpy(array)
-        out = np.zeros((self.world_size, *mine.shape), mine.dtype)
-        out[self._rank] = mine
-        self._run("all_gather", [out], "sum", name=name, timeout_s=timeout_s)
-        return out
-
-    def gather(
-        self,
-        array: Array,
-        root: int = 0,
-        *,
-        name: str | None = None,
-        timeout_s: float | None = None,
-    ) -> np.ndarray[Any, Any] | None:
-        """Collect every rank's array on the root.
-
-        Args:
-            array: Same type and shape on every rank.
-            root: Rank that gets the rows, in ``[0, world_size)``.
-            name: See :meth:`all_reduce`.
-            timeout_s: Longest time to wait, in seconds; default: the session's.
-
-        Returns:
-            On the root a new array ``[world_size, *array.shape]``, row = rank; else None.
-
-        Raises:
-            UsageError: The array or root is not usable.
-            MismatchError: Ranks called different operations.
-            PeerLostError: A peer died or closed its session.
-            DeadlineError: The time is over.
-        """
-        mine = as_numpy(array)
-        out = np.zeros((self.world_size, *mine.shape), mine.dtype)
-        out[self._rank] = mine
-        self._run("gather", [out], "sum", root=root, name=name, timeout_s=timeout_s)
-        return out if self._rank == root else None
-
-    def scatter(
-        self,
-        rows: Array,
-        root: int = 0,
-        *,
-        name: str | None = None,
-        timeout_s: float | None = None,
-    ) -> np.ndarray[Any, Any]:
-        """Give each rank its row of the root's array.
-
-        Args:
-            rows: ``[world_size, ...]``, row = rank; same type and shape on every rank, its
-                contents count on the root only.
-            root: Rank that has the rows, in ``[0, world_size)``.
-            name: See :meth:`all_reduce`.
-            timeout_s: Longest time to wait, in seconds; default: the session's.
-
-        Returns:
-            New array ``rows.shape[1:]``.
-
-        Raises:
-            UsageError: ``rows`` has another length than ``world_size``, or is not usable.
-            MismatchError: Ranks called different operations.
-            PeerLostError: A peer died or closed its session.
-            DeadlineError: The time is over.
-        """
-        buffer = self._rows(rows)
-        self._run("scatter", [buffer], "sum", root=root, name=name, timeout_s=timeout_s)
-        return np.array(buffer[self._rank])
-
-    def reduce_scatter(
-        self,
-        rows: Array,
-        op: str = "sum",
-        *,
-        name: str | None = None,
-        timeout_s: float | None = None,
-    ) -> np.ndarray[Any, Any]:
-        """Reduce an array over all ranks and give each rank its row of the result.
-
-        Args:
-            rows: ``[world_size, ...]``, row = rank; same type and shape on every rank.
-            op: See :meth:`all_reduce`.
-            name: See :meth:`all_reduce`.
-            timeout_s: Longest time to wait, in seconds; default: the session's.
-
-        Returns:
-            New array ``rows.shape[1:]``.
-
-        Raises:
-            UsageError: ``rows`` has another length than ``world_size``, or is not usable.
-            MismatchError: Ranks called different operations.
-            PeerLostError: A peer died or closed its session.
-            DeadlineError: The time is over.
-        """
-        buffer = self._rows(rows)
-        self._run("reduce_scatter", [buffer], op, name=name, timeout_s=timeout_s)
-        return np.array(buffer[self._rank])
-
-    def all_to_all(
-        self, rows: Array, *, name: str | None = None, timeout_s: float | None = None
-    ) -> np.ndarray[Any, Any]:
-        """Exchange rows: row ``d`` of rank ``s`` becomes row ``s`` of rank ``d``.
-
-        Needs working memory of ``world_size`` times the array on each rank.
-
-        Args:
-            rows: ``[world_size, ...]``; same type and shape on every rank.
-            name: See :meth:`all_reduce`.
-            timeout_s: Longest time to wait, in seconds; default: the session's.
-
-        Returns:
-            New array of the same shape.
-
-        Raises:
-            UsageError: ``rows`` has another length than ``world_size``, or is not usable.
-            MismatchError: Ranks called different operations.
-            PeerLostError: A peer died or closed its session.
-            DeadlineError: The time is over.
-        """
-        mine = self._rows(rows)
-        # the schedule's buffer has a row for each (source, destination)
-        buffer = np.zeros((self.world_size, *mine.shape), mine.dtype)
-        buffer[self._rank] = mine
-        self._run("all_to_all", [buffer], "sum", name=name, timeout_s=timeout_s)
-        return buffer[:, self._rank].copy()
+        if self._shared.trace is not None:
+            raise UsageError("this session is traced already")
+        about = {"world_size": self.world_size, "view_version": self._view.version}
+        self._shared.trace = Trace(path, self._rank, about)
 
     def stats(self) -> SessionStats:
         """Counts of what this session has sent and received since it was opened."""
@@ -421,6 +222,9 @@ class Session:
     def close(self) -> None:
         """Say goodbye to the peers and free the connections; harmless when called again."""
         self._native.close()
+        self._shared.drop_all()
+        if self._shared.trace is not None:
+            self._shared.trace.close()
         on_close, self._on_close = self._on_close, None
         if on_close is not None:
             on_close()
@@ -441,44 +245,3 @@ class Session:
             f"<Session rank {self._rank} of {self.world_size}, view {self._view.version}, "
             f"schedule {self.schedule}>"
         )
-
-    def _rows(self, rows: Array) -> np.ndarray[Any, Any]:
-        array = as_numpy(rows)
-        if array.ndim == 0 or array.shape[0] != self.world_size:
-            raise UsageError(
-                f"the array needs one row for each of {self.world_size} ranks, "
-                f"got shape {array.shape}"
-            )
-        return np.array(array, order="C", copy=True)
-
-    def _run(
-        self,
-        collective: str,
-        arrays: Sequence[Array],
-        ops: str | Sequence[str],
-        *,
-        root: int = 0,
-        name: str | None,
-        timeout_s: float | None,
-    ) -> None:
-        if timeout_s is None:
-            timeout_s = self._timeout_s
-        else:
-            _check_timeout(timeout_s)
-        if name is None:
-            name = ""
-        elif not text(name, "name"):
-            raise UsageError("name must not be empty; leave it out for an unnamed operation")
-        root = whole_number(root, "root")
-        self._native.run(collective, as_pieces(arrays, ops), root, name, timeout_s)
-
-
-def _check_timeout(timeout_s: Any) -> None:
-    if not (isinstance(timeout_s, numbers.Real) and float(timeout_s) >= 0):  # NaN is not
-        raise UsageError(f"timeout_s must be >= 0, got {timeout_s!r}")
-
-
-def _copy(array: Array) -> Array:
-    if hasattr(array, "clone"):  # torch: NumPy knows no bfloat16
-        return array.detach().clone()
-    return as_numpy(array).copy()

@@ -6,14 +6,12 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "bindings.h"
+#include "blocking.h"
 #include "kf/error.h"
 #include "kf/host.h"
 #include "kf/inproc.h"
@@ -34,45 +32,10 @@ struct Hub {
   std::shared_ptr<InprocHub> value;
 };
 
-Clock::time_point deadline_after(double timeout_s) {
-  // beyond a century the sum would overflow the clock
-  const double bounded = std::isfinite(timeout_s) ? std::min(timeout_s, 3.0e9) : 3.0e9;
-  return Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                            std::chrono::duration<double>(std::max(bounded, 0.0)));
-}
-
-// Lets Ctrl-C and other Python signal handlers run while a call blocks, and carries the
-// exception one of them raised across the core.
-class SignalCheck {
- public:
-  bool operator()() {
-    const nb::gil_scoped_acquire gil;
-    if (PyErr_CheckSignals() == 0) return false;
-    raised_.emplace();  // fetches the pending exception
-    return true;
-  }
-  void rethrow() {
-    if (!raised_) return;
-    const nb::gil_scoped_acquire gil;
-    nb::python_error error = std::move(*raised_);
-    raised_.reset();
-    throw error;
-  }
-
- private:
-  std::optional<nb::python_error> raised_;
-};
-
-void run_blocking(Session& session, const std::string& collective, std::vector<Piece> pieces,
-                  int root, const std::string& name, double timeout_s) {
-  SignalCheck signals;
-  try {
-    session.run(collective_from_string(collective), std::move(pieces), root, name,
-                deadline_after(timeout_s), [&] { return signals(); });
-  } catch (const Error&) {
-    signals.rethrow();
-    throw;
-  }
+void run_named(Session& session, const std::string& collective,
+               const std::vector<Piece>& pieces, int root, const std::string& name,
+               double timeout_s) {
+  run_blocking(session, collective_from_string(collective), pieces, root, name, timeout_s);
 }
 
 // The session, and a warning when memory could not be shared with a rank of this host.
@@ -130,6 +93,9 @@ void bind_values(nb::module_& m) {
             new (self) Piece{reinterpret_cast<void*>(address), count, dtype, op};
           },
           "address"_a, "count"_a, "dtype"_a, "op"_a)
+      .def_prop_ro(
+          "address",
+          [](const Piece& piece) { return reinterpret_cast<std::uintptr_t>(piece.data); })
       .def_ro("count", &Piece::count)
       .def_ro("dtype", &Piece::dtype)
       .def_ro("op", &Piece::op);
@@ -163,7 +129,7 @@ void bind_session(nb::module_& m) {
           [](Hub* self, int world_size) { new (self) Hub{make_inproc_hub(world_size)}; },
           "world_size"_a);
   nb::class_<Session>(m, "Session")
-      .def("run", &run_blocking, "collective"_a, "pieces"_a, "root"_a, "name"_a, "timeout_s"_a,
+      .def("run", &run_named, "collective"_a, "pieces"_a, "root"_a, "name"_a, "timeout_s"_a,
            nb::call_guard<nb::gil_scoped_release>())
       .def("set_schedule", &Session::set_schedule, "spec"_a,
            nb::call_guard<nb::gil_scoped_release>())

@@ -10,6 +10,7 @@ void bind_schedule(nanobind::module_& m);
 void bind_replay(nanobind::module_& m);
 void bind_memory(nanobind::module_& m);
 void bind_session(nanobind::module_& m);
+void bind_calls(nanobind::module_& m);
 void bind_adapt(nanobind::module_& m);
 
 }  // namespace kf::bindings

@@ -8,5 +8,6 @@ NB_MODULE(_native, m) {
   kf::bindings::bind_replay(m);
   kf::bindings::bind_memory(m);
   kf::bindings::bind_session(m);
+  kf::bindings::bind_calls(m);
   kf::bindings::bind_adapt(m);
 }

@@ -1,6 +1,7 @@
 // Background operations, groups and messages: what goes on while nobody waits, and among whom.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <string>
@@ -27,6 +28,14 @@ std::size_t threads_of_this_process() {
 
 Piece piece_of(std::vector<float>& values, ReduceOp op = ReduceOp::sum) {
   return {values.data(), static_cast<std::int64_t>(values.size()), DType::f32, op};
+}
+
+Call message(std::vector<float>& values, bool background = false) {
+  Call call;
+  call.pieces = {piece_of(values)};
+  call.background = background;
+  call.deadline = soon();
+  return call;
 }
 
 Call background_sum(std::vector<float>& values, const std::string& name = {}) {
@@ -167,16 +176,69 @@ TEST_P(Transports, MessagesOfATagArriveInOrder) {
     }
     for (int i = 0; i < 50; ++i) {
       auto& values = out[static_cast<std::size_t>(i)];
-      sends.push_back(session.send(next, {piece_of(values)}, i % 2, true, soon()));
+      sends.push_back(session.send(next, i % 2, message(values, true)));
     }
     for (const int parity : {1, 0}) {  // the tags are received the other way round
       for (int i = parity; i < 50; i += 2) {
         std::vector<float> in(i % 5 == 0 ? 100'000 : 10);
-        session.wait(session.receive(before, {piece_of(in)}, parity), soon());
+        session.wait(session.receive(before, parity, message(in)), soon());
         ASSERT_EQ(in.back(), static_cast<float>(before * 100 + i));
       }
     }
     for (const auto& handle : sends) session.wait(handle, soon());
+  });
+}
+
+// Rank s has s + d + 1 elements for rank d, and none where s + d is a multiple of 3.
+TEST_P(Transports, BlocksOfAnySizeAreExchangedBetweenTwoBuffers) {
+  run_world(4, options(), [](Session& session) {
+    const int n = session.world_size();
+    for (const std::int64_t scale : {1, 40'000}) {
+      std::vector<std::int64_t> counts;
+      for (int s = 0; s < n; ++s) {
+        for (int d = 0; d < n; ++d)
+          counts.push_back((s + d) % 3 == 0 ? 0 : (s + d + 1) * scale);
+      }
+      const auto count = [&](int s, int d) {
+        return static_cast<std::size_t>(counts[static_cast<std::size_t>(s * n + d)]);
+      };
+      std::vector<float> input;
+      std::vector<float> expected;
+      for (int other = 0; other < n; ++other) {
+        const int r = session.rank();
+        input.insert(input.end(), count(r, other), static_cast<float>(r * 10 + other));
+        expected.insert(expected.end(), count(other, r), static_cast<float>(other * 10 + r));
+      }
+      std::vector<float> output(expected.size());
+      session.wait(session.start(exchange(input.data(), output.data(), DType::f32, counts,
+                                          session.rank(), n)),
+                   soon());
+      EXPECT_EQ(output, expected);
+    }
+  });
+}
+
+TEST_P(Transports, OwnersMayHaveBlocksOfAnySize) {
+  run_world(3, options(), [](Session& session) {
+    for (const char* schedule : {"ring", "pairwise", "clique"}) {
+      session.set_schedule(schedule);
+      for (const std::int64_t scale : {1, 50'000}) {
+        const std::vector<std::int64_t> blocks = {0, 3 * scale, 5 * scale};
+        std::vector<float> values(static_cast<std::size_t>(8 * scale));
+        const auto begin = static_cast<std::ptrdiff_t>(session.rank() == 2 ? 3 * scale : 0);
+        std::fill_n(values.begin() + begin, blocks[static_cast<std::size_t>(session.rank())],
+                    static_cast<float>(session.rank()));
+        Call call;
+        call.collective = Collective::all_gather;
+        call.pieces = {piece_of(values)};
+        call.blocks = blocks;
+        session.wait(session.start(std::move(call)), soon());
+        EXPECT_EQ(values.front(), 1.0F);
+        EXPECT_EQ(values[static_cast<std::size_t>(3 * scale - 1)], 1.0F);
+        EXPECT_EQ(values[static_cast<std::size_t>(3 * scale)], 2.0F);
+        EXPECT_EQ(values.back(), 2.0F);
+      }
+    }
   });
 }
 
@@ -185,14 +247,14 @@ TEST_P(Transports, SmallMessagesNeedNoReceiverAndOutliveTheirSender) {
     std::vector<float> values(10, 7.0F);
     if (session.rank() == 0) {
       for (int i = 0; i < 100; ++i) {
-        session.wait(session.send(1, {piece_of(values)}, 0), soon());
+        session.wait(session.send(1, 0, message(values)), soon());
       }
       return;  // says goodbye
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     for (int i = 0; i < 100; ++i) {
       std::vector<float> in(10);
-      session.wait(session.receive(0, {piece_of(in)}, 0), soon());
+      session.wait(session.receive(0, 0, message(in)), soon());
       ASSERT_EQ(in[9], 7.0F);
     }
   });
@@ -203,12 +265,12 @@ TEST_P(Transports, ASenderMayNotRunAheadWithoutEnd) {
     std::vector<float> values(16'000, 1.0F);
     if (session.rank() == 0) {
       for (int i = 0; i < 1500; ++i) {
-        session.wait(session.send(1, {piece_of(values)}, 0), soon());
+        session.wait(session.send(1, 0, message(values)), soon());
       }
     } else {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       for (int i = 0; i < 1500; ++i) {
-        session.wait(session.receive(0, {piece_of(values)}, 0), soon());
+        session.wait(session.receive(0, 0, message(values)), soon());
       }
     }
     session.run(Collective::barrier, {}, 0, "", soon());
@@ -220,9 +282,9 @@ TEST_P(Transports, MessagesMustAgreeInSize) {
     std::vector<float> values(session.rank() == 0 ? 3 : 4, 0.0F);
     const bool sends = session.rank() == 0;
     try {
-      session.wait(sends ? session.send(1, {piece_of(values)}, 5)
-                         : session.receive(0, {piece_of(values)}, 5),
-                   soon());
+      session.wait(
+          sends ? session.send(1, 5, message(values)) : session.receive(0, 5, message(values)),
+          soon());
       // a small send is done before the receiver can object
       session.run(Collective::barrier, {}, 0, "", soon());
       ADD_FAILURE() << "no error";

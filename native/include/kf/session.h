@@ -20,6 +20,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kf/schedule.h"
@@ -57,6 +58,14 @@ struct Call {
   bool background = false;  // goes on while nobody waits; `deadline` holds without a waiter
   Clock::time_point deadline = Clock::time_point::max();
 };
+
+// The all_to_all that takes blocks from one buffer and puts them into another. `counts` has the
+// elements each rank has for each other, [source * n + destination], and is the same on all n
+// ranks; `input` holds this rank's blocks by destination, `output` gets them by source. This
+// rank's block for itself is copied at once.
+// Throws Error{usage} for a wrong number of counts, or a negative one.
+Call exchange(const void* input, void* output, DType dtype, std::vector<std::int64_t> counts,
+              int rank, int world_size);
 
 class Session {
  public:
@@ -97,15 +106,16 @@ class Session {
   // One message from a rank to another. Messages of one sender, receiver and tag are matched in
   // order, and must agree in types and counts. A send of up to eager_bytes is done before the
   // receiver has started; at most 256 such messages are on their way.
-  Handle send(int peer, std::vector<Piece> pieces, std::int64_t tag, bool background = false,
-              Clock::time_point deadline = Clock::time_point::max());
-  Handle receive(int peer, std::vector<Piece> pieces, std::int64_t tag, bool background = false,
-                 Clock::time_point deadline = Clock::time_point::max());
+  // `call` gives pieces, group, background and deadline; `peer` is a rank of that group.
+  Handle send(int peer, std::int64_t tag, Call call);
+  Handle receive(int peer, std::int64_t tag, Call call);
 
   // Blocks until the operation is done. Throws Error{deadline} naming the ranks waited for,
   // Error{mismatch}, Error{peer_lost}, Error{aborted}; the session is dead then.
   void wait(const Handle& handle, Clock::time_point deadline, const Interrupt& interrupt = {});
   bool done(const Handle& handle) const;  // wait() would not block
+  // When the operation started, and when it was done; the same where it is not.
+  static std::pair<Clock::time_point, Clock::time_point> times(const Handle& handle);
   void run(Collective collective, std::vector<Piece> pieces, int root, const std::string& name,
            Clock::time_point deadline, const Interrupt& interrupt = {});
 

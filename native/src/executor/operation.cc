@@ -257,6 +257,7 @@ std::size_t Operation::apply(MessageId message, std::int64_t skip,
 }
 
 void Operation::finish() {
+  finished_at_ = Clock::now();
   if (!spec_.plan->divide_at_end) return;
   for (const Piece& piece : layout_.pieces()) {
     if (piece.op != ReduceOp::avg) continue;

@@ -68,6 +68,7 @@ class Operation {
   bool done() const noexcept { return messages_left_ == 0 && starts_left_ == 0; }
   // The caller's memory is free: everything was sent and applied.
   bool moved() const noexcept { return messages_left_ == 0; }
+  Clock::time_point finished_at() const noexcept { return finished_at_; }
   bool needs(int peer) const noexcept;
   std::vector<int> waits_for() const;  // ranks with something still to come from them
 
@@ -131,6 +132,7 @@ class Operation {
   std::vector<std::byte> copy_;
   std::int64_t messages_left_ = 0;
   std::int64_t starts_left_ = 0;
+  Clock::time_point finished_at_{};
 };
 
 }  // namespace kf

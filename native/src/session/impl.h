@@ -36,8 +36,7 @@ class Session::Impl {
 
   std::shared_ptr<const Group> group(std::vector<int> members);
   Handle start(Call call);
-  Handle message(int from, int to, std::vector<Piece> pieces, std::int64_t tag, bool background,
-                 Clock::time_point deadline);
+  Handle message(int peer, bool send, std::int64_t tag, Call call);
   void wait(const Handle& handle, Clock::time_point deadline, const Interrupt& interrupt);
   bool done(const Handle& handle);
   SessionStats stats() const;

@@ -1,5 +1,7 @@
 #include "kf/session.h"
 
+#include <algorithm>
+
 #include "kf/error.h"
 #include "kf/generators.h"
 #include "session/impl.h"
@@ -105,14 +107,17 @@ std::shared_ptr<const Group> Session::group(std::vector<int> members) {
   return impl_->group(std::move(members));
 }
 
-Session::Handle Session::send(int peer, std::vector<Piece> pieces, std::int64_t tag,
-                              bool background, Clock::time_point deadline) {
-  return impl_->message(impl_->rank(), peer, std::move(pieces), tag, background, deadline);
+Session::Handle Session::send(int peer, std::int64_t tag, Call call) {
+  return impl_->message(peer, true, tag, std::move(call));
 }
 
-Session::Handle Session::receive(int peer, std::vector<Piece> pieces, std::int64_t tag,
-                                 bool background, Clock::time_point deadline) {
-  return impl_->message(peer, impl_->rank(), std::move(pieces), tag, background, deadline);
+Session::Handle Session::receive(int peer, std::int64_t tag, Call call) {
+  return impl_->message(peer, false, tag, std::move(call));
+}
+
+std::pair<Clock::time_point, Clock::time_point> Session::times(const Handle& handle) {
+  const Clock::time_point done = handle->operation->finished_at();
+  return {handle->started, std::max(handle->started, done)};
 }
 
 void Session::wait(const Handle& handle, Clock::time_point deadline,

@@ -1,6 +1,7 @@
 // Starting operations: what a call means, whether it may be made, which schedule runs it.
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <numeric>
 #include <utility>
 
@@ -92,6 +93,44 @@ void require_disjoint(const std::vector<Piece>& pieces) {
 }
 
 }  // namespace
+
+Call exchange(const void* input, void* output, DType dtype, std::vector<std::int64_t> counts,
+              int rank, int world_size) {
+  const auto n = static_cast<std::size_t>(world_size);
+  const auto self = static_cast<std::size_t>(rank);
+  const auto negative = [](std::int64_t count) { return count < 0; };
+  if (counts.size() != n * n || std::any_of(counts.begin(), counts.end(), negative)) {
+    refuse("all_to_all takes " + std::to_string(n * n) + " counts, each >= 0, got " +
+           std::to_string(counts.size()));
+  }
+  Call call;
+  call.collective = Collective::all_to_all;
+  call.sparse = true;
+  const std::int64_t size = element_bytes(dtype);
+  // the executor only reads the blocks this rank sends
+  auto* from = static_cast<std::byte*>(const_cast<void*>(input));
+  auto* to = static_cast<std::byte*>(output);
+  for (std::size_t source = 0; source < n; ++source) {
+    for (std::size_t destination = 0; destination < n; ++destination) {
+      const std::int64_t count = counts[source * n + destination];
+      std::byte* data = nullptr;
+      if (source == self && destination == self && count > 0) {
+        std::memcpy(to, from, static_cast<std::size_t>(count * size));
+      }
+      if (source == self) {
+        data = from;
+        from += count * size;
+      }
+      if (destination == self) {
+        data = to;
+        to += count * size;
+      }
+      call.pieces.push_back({data, count, dtype, ReduceOp::sum});
+    }
+  }
+  call.blocks = std::move(counts);
+  return call;
+}
 
 std::shared_ptr<const Group> Session::Impl::group(std::vector<int> members) {
   require_same_process();
@@ -190,43 +229,41 @@ Session::Handle Session::Impl::start(Call call) {
   return launch(lock, std::move(call), std::move(spec), false);
 }
 
-Session::Handle Session::Impl::message(int from, int to, std::vector<Piece> pieces,
-                                       std::int64_t tag, bool background,
-                                       Clock::time_point deadline) {
+Session::Handle Session::Impl::message(int peer, bool send, std::int64_t tag, Call call) {
   require_same_process();
-  const int peer = from == rank_ ? to : from;
-  if (peer < 0 || peer >= view_.world_size() || from == to) {
-    refuse("peer must be another rank in [0, " + std::to_string(view_.world_size()) +
-           "), got " + std::to_string(peer) + " on rank " + std::to_string(rank_));
+  const int size = size_of(call);
+  const int self = call.group == nullptr ? rank_ : call.group->rank;
+  if (peer < 0 || peer >= size || peer == self) {
+    refuse("peer must be another rank in [0, " + std::to_string(size) + "), got " +
+           std::to_string(peer) + " on rank " + std::to_string(self));
   }
-  Call call;
+  const int other =
+      call.group == nullptr ? peer : call.group->members[static_cast<std::size_t>(peer)];
+  const std::uint64_t outer = call.group == nullptr ? 0 : call.group->scope;
+  std::vector<int> members = send ? std::vector{rank_, other} : std::vector{other, rank_};
+  OperationSpec spec;
+  spec.key.scope = hash_name("\1message " + std::to_string(outer) + " " + listed(members) +
+                             " " + std::to_string(tag));
   call.collective = Collective::broadcast;
-  call.pieces = std::move(pieces);
-  call.group =
-      std::make_shared<Group>(Group{{from, to}, from == rank_ ? 0 : 1, std::uint64_t{0}});
-  call.background = background;
-  call.deadline = deadline;
+  call.root = 0;
+  call.group = std::make_shared<Group>(Group{std::move(members), send ? 0 : 1, 0});
   check(call);
   Lock lock(mutex_);
   throw_if_dead(lock);
-  OperationSpec spec;
   spec.plan = plan_for(call, "star");
-  spec.restorable = from != rank_;
-  spec.key.scope =
-      hash_name("\1message " + listed(call.group->members) + " " + std::to_string(tag));
+  spec.restorable = !send;
   Meaning meaning = meaning_of(call, spec.plan->schedule.name, options_);
   meaning.tag = &tag;
   spec.fingerprint = fingerprint(meaning);
   spec.describe = [call, options = options_, tag] {
-    Meaning words = meaning_of(call, {}, options);
+    Meaning words = meaning_of(call, "star", options);
     words.tag = &tag;
     return in_words(words);
   };
-  const Layout layout(call.pieces);
-  const bool buffered =
-      from == rank_ && layout.bytes() <= options_.eager_bytes && may_run_ahead(to);
+  const bool small = Layout(call.pieces).bytes() <= options_.eager_bytes;
+  const bool buffered = send && small && may_run_ahead(other);
   const Handle handle = launch(lock, std::move(call), std::move(spec), buffered);
-  if (buffered && !handle->operation->done()) ahead_[to].push_back(handle->operation);
+  if (buffered && !handle->operation->done()) ahead_[other].push_back(handle->operation);
   return handle;
 }
 
