@@ -12,7 +12,7 @@ import numpy as np
 from kfcore import _native
 from kfcore.errors import UsageError
 
-__all__ = ["as_numpy", "as_pieces", "reduce_op"]
+__all__ = ["as_numpy", "as_pieces", "reduce_op", "require_dense"]
 
 _DTYPES: dict[str, _native.DType] = {
     name: getattr(_native.DType, name)
@@ -101,6 +101,21 @@ def as_numpy(array: Any) -> np.ndarray[Any, Any]:
         raise UsageError(f"array cannot be read by NumPy: {error}") from error
 
 
+def require_dense(tensor: Any) -> None:
+    """Refuse a tensor whose elements do not lie in CPU memory.
+
+    Args:
+        tensor: A torch tensor.
+
+    Raises:
+        UsageError: It is sparse or nested, or on another device.
+    """
+    if tensor.device.type != "cpu":
+        raise UsageError(f"tensor must be in CPU memory, got device {tensor.device}")
+    if str(tensor.layout) != "torch.strided" or tensor.is_nested:
+        raise UsageError(f"tensor must be dense, got layout {tensor.layout}")
+
+
 def _unmasked(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if isinstance(array, np.ma.MaskedArray):
         raise UsageError("array must not be masked: what a mask hides would be reduced too")
@@ -137,10 +152,7 @@ def _numpy_piece(array: np.ndarray[Any, Any], op: _native.ReduceOp) -> _native.P
 
 
 def _torch_piece(tensor: Any, op: _native.ReduceOp) -> _native.Piece:
-    if tensor.device.type != "cpu":
-        raise UsageError(f"tensor must be in CPU memory, got device {tensor.device}")
-    if str(tensor.layout) != "torch.strided" or tensor.is_nested:
-        raise UsageError(f"tensor must be dense, got layout {tensor.layout}")
+    require_dense(tensor)
     if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
         raise UsageError(
             f"tensor must be contiguous and not lazily conjugated, got strides "

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kfcore import _native
-from kfcore.buffers import as_numpy, as_pieces
+from kfcore.buffers import as_numpy, as_pieces, require_dense
 from kfcore.errors import UsageError
 
 __all__ = ["Staged", "copy_of", "local", "new_like", "stage"]
@@ -89,9 +89,12 @@ def local(array: Any) -> Any:
         The same memory where there is one; a tensor without its history of gradients.
 
     Raises:
-        UsageError: NumPy cannot read it.
+        UsageError: NumPy cannot read it, or the tensor has no dense CPU memory.
     """
-    return array.detach() if hasattr(array, "data_ptr") else as_numpy(array)
+    if not hasattr(array, "data_ptr"):
+        return as_numpy(array)
+    require_dense(array)
+    return array.detach()
 
 
 def copy_of(array: Any) -> Any:
@@ -105,8 +108,6 @@ def copy_of(array: Any) -> Any:
     """
     if isinstance(array, np.ndarray):
         return np.array(array, order="C", copy=True, subok=False)
-    if array.device.type != "cpu":
-        raise UsageError(f"tensor must be in CPU memory, got device {array.device}")
     copy = new_like(array, tuple(array.shape))
     copy.copy_(array)
     return copy
@@ -131,8 +132,6 @@ def _is_plain(array: Any, writes: bool) -> bool:
     if isinstance(array, np.ndarray):
         flags = array.flags
         return bool(flags.c_contiguous and (flags.writeable or writes))
-    if str(array.layout) != "torch.strided":
-        return True  # the core's reader refuses it in its own words
     return bool(array.is_contiguous() and not array.is_conj() and not array.is_neg())
 
 

@@ -1,5 +1,8 @@
 #include "transport/tcp/connection.h"
 
+#include <linux/sockios.h>
+#include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -119,6 +122,14 @@ bool Connection::drain() noexcept {
     if (next.done == next.total) queue_.pop_front();
   }
   return true;
+}
+
+bool Connection::acknowledged() const noexcept {
+  if (!fd_ || broken_ != 0) return true;
+  int bytes = 0;
+  if (::ioctl(fd_.get(), SIOCOUTQ, &bytes) != 0 || bytes == 0) return true;
+  pollfd gone{fd_.get(), 0, 0};
+  return ::poll(&gone, 1, 0) > 0 && (gone.revents & (POLLERR | POLLHUP)) != 0;
 }
 
 void Connection::close() noexcept {

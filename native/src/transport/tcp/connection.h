@@ -38,6 +38,8 @@ class Connection {
   // Sends without reporting it to a sink, for control frames and at the end; true when the
   // queue is empty or the connection is broken.
   bool drain() noexcept;
+  // The peer's system has all that was written, or will never have it.
+  bool acknowledged() const noexcept;
   void close() noexcept;
 
  private:

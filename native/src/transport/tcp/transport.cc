@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::uint64_t kWakeTag = ~std::uint64_t{0};
 constexpr int kEvents = 64;
+constexpr useconds_t kAcknowledgeUs = 50;  // between looks at the send queues when closing
 
 int milliseconds_until(Clock::time_point until) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
@@ -82,6 +83,9 @@ class TcpTransport final : public PolledTransport {
     for (Peer& peer : peers_) peer.link.drop_data();
     while (flush_all() && Clock::now() < until) {
     }
+    // A socket that is closed with something unread is reset, and what the peer's system has
+    // not acknowledged by then, the goodbye for one, is lost.
+    while (!all_acknowledged() && Clock::now() < until) ::usleep(kAcknowledgeUs);
     for (Peer& peer : peers_) peer.link.close();
   }
 
@@ -146,6 +150,11 @@ class TcpTransport final : public PolledTransport {
       if (!failure.empty()) return failure;
     } while (link.bytes_received() != before);
     return unsent;
+  }
+
+  bool all_acknowledged() const noexcept {
+    return std::all_of(peers_.begin(), peers_.end(),
+                       [](const Peer& peer) { return peer.link.acknowledged(); });
   }
 
   // One round over all queues; true while something is left. Blocks for a short while at most.
