@@ -288,6 +288,24 @@ class TcpListener:
 
 def open_host_session(listener: TcpListener, view: View, rank: int, job_id: str, job_secret: str, addresses: Sequence[str], schedule: str, segment_bytes: int, timeout_s: float, share_memory: bool, registered: SharedMemory) -> tuple[Session, str]: ...
 
+class Model:
+    """Arrays that a rank has saved."""
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def description(self) -> bytes: ...
+
+    align: Final[int] = ...
+    """(arg: object, /) -> int"""
+
+def model_bytes(model: Model) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]: ...
+
+def save_model(session: Session, name: str, version: int, description: str, pieces: Sequence[Piece], keep: int) -> None: ...
+
+def request_model(session: Session, peer: int, name: str, version: int, timeout_s: float) -> Model | None: ...
+
 class Group:
     """Some ranks of a view."""
 

@@ -10,12 +10,13 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-from kfcore import _native
+from kfcore import _native, model_store
 from kfcore.checks import text, whole_number
 from kfcore.errors import UsageError
 from kfcore.exchange import Exchange
+from kfcore.model_store import SavedModel
 from kfcore.operations import Shared
 from kfcore.schedule import Schedule, spec_of
 from kfcore.trace import Trace
@@ -187,6 +188,55 @@ class Session(Exchange):
         group = Group(self._shared, _native.make_group(self._native, members))
         group.barrier(name=name, timeout_s=timeout_s)
         return group
+
+    def save(self, name: str, arrays: Sequence[Any], version: int, *, keep: int = 2) -> None:
+        """Keep a copy of some arrays for peers, which get it with :meth:`request`.
+
+        Peers are answered while this worker computes. A reader of an older version is not
+        disturbed by a newer one.
+
+        Args:
+            name: Text of 1 to 1024 bytes.
+            arrays: Of any shapes and strides, of types that NumPy knows.
+            version: Larger than that of the last call with this name, >= 0.
+            keep: How many of the newest versions of this name are kept, >= 1.
+
+        Raises:
+            UsageError: An argument is not usable.
+            TransportError: The session is dead.
+        """
+        model_store.save(self._native, name, arrays, version, keep)
+
+    def request(
+        self,
+        peer: int,
+        name: str,
+        version: int | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> SavedModel | None:
+        """Get a copy of arrays that a peer has saved; all of one version, never a mixture.
+
+        Waits until the peer has saved something under ``name``, or this ``version`` of it. Of
+        this worker's own arrays nothing is waited for.
+
+        Args:
+            peer: Rank to ask.
+            name: What it has given to :meth:`save`.
+            version: The version wanted; default: its newest.
+            timeout_s: Longest time to wait, in seconds; default: the session's.
+
+        Returns:
+            The arrays and their version; None when the peer has dropped the version or left it
+            out.
+
+        Raises:
+            UsageError: An argument is not usable.
+            PeerLostError: A peer died or closed its session.
+            DeadlineError: The time is over.
+        """
+        limit_s = self._limit(timeout_s)
+        return model_store.request(self._native, peer, name, version, limit_s)
 
     def trace(self, path: str | os.PathLike[str]) -> None:
         """Record every operation from now on in a file for Chrome's or Perfetto's viewer.

@@ -1,6 +1,7 @@
 // Calls with every option: groups, uneven blocks, messages, operations that go on in the
 // background. Every call that can block releases the interpreter's lock.
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -14,6 +15,7 @@
 
 #include "bindings.h"
 #include "blocking.h"
+#include "kf/error.h"
 #include "kf/session.h"
 
 namespace nb = nanobind;
@@ -63,9 +65,54 @@ double seconds(Clock::time_point time) {
   return std::chrono::duration<double>(time.time_since_epoch()).count();
 }
 
+std::shared_ptr<Model> request_model(Session& session, int peer, const std::string& name,
+                                     std::int64_t version, double timeout_s) {
+  SignalCheck signals;
+  try {
+    return std::const_pointer_cast<Model>(session.request(
+        peer, name, version, deadline_after(timeout_s), [&] { return signals(); }));
+  } catch (const Error&) {
+    signals.rethrow();
+    throw;
+  }
+}
+
+nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> bytes_of(std::shared_ptr<Model> model) {
+  auto* bytes = model->bytes.get();
+  const std::size_t count = model->byte_count;
+  const nb::capsule owner(
+      new std::shared_ptr<Model>(std::move(model)),
+      [](void* held) noexcept { delete static_cast<std::shared_ptr<Model>*>(held); });
+  return {bytes, {count}, owner};
+}
+
+void bind_models(nb::module_& m) {
+  nb::class_<Model>(m, "Model", "Arrays that a rank has saved.")
+      .def_ro("version", &Model::version)
+      .def_prop_ro("description",
+                   [](const Model& model) {
+                     return nb::bytes(model.description.data(), model.description.size());
+                   })
+      .def_ro_static("align", &Model::kAlign);
+  m.def("model_bytes", &bytes_of, "model"_a);
+  m.def(
+      "save_model",
+      [](Session& session, const std::string& name, std::int64_t version,
+         const std::string& description, const std::vector<Piece>& pieces,
+         int keep) { session.save(name, copy_model(version, description, pieces), keep); },
+      "session"_a, "name"_a, "version"_a, "description"_a, "pieces"_a, "keep"_a,
+      nb::call_guard<nb::gil_scoped_release>());
+  m.def("request_model", &request_model, "session"_a, "peer"_a, "name"_a, "version"_a,
+        "timeout_s"_a,
+        nb::sig("def request_model(session: Session, peer: int, name: str, version: int, "
+                "timeout_s: float) -> Model | None"),
+        nb::call_guard<nb::gil_scoped_release>());
+}
+
 }  // namespace
 
 void bind_calls(nb::module_& m) {
+  bind_models(m);
   nb::class_<Group>(m, "Group", "Some ranks of a view.")
       .def_ro("members", &Group::members)
       .def_ro("rank", &Group::rank);

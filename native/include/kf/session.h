@@ -59,6 +59,22 @@ struct Call {
   Clock::time_point deadline = Clock::time_point::max();
 };
 
+// A copy of some arrays that peers may ask for. Never changes once it is saved.
+struct Model {
+  static constexpr std::int64_t kNewest = -1;  // asks for any version
+  static constexpr std::size_t kAlign = 64;    // every array begins at a multiple of it, bytes
+
+  Model(std::int64_t number, std::string text, std::size_t size);
+
+  std::int64_t version;     // >= 0
+  std::string description;  // the caller's own, e.g. types and shapes
+  std::unique_ptr<std::byte[]> bytes;
+  std::size_t byte_count;
+};
+// Throws Error{usage} for a negative version.
+std::shared_ptr<const Model> copy_model(std::int64_t version, std::string description,
+                                        const std::vector<Piece>& pieces);
+
 // The all_to_all that takes blocks from one buffer and puts them into another. `counts` has the
 // elements each rank has for each other, [source * n + destination], and is the same on all n
 // ranks; `input` holds this rank's blocks by destination, `output` gets them by source. This
@@ -109,6 +125,17 @@ class Session {
   // `call` gives pieces, group, background and deadline; `peer` is a rank of that group.
   Handle send(int peer, std::int64_t tag, Call call);
   Handle receive(int peer, std::int64_t tag, Call call);
+
+  // Keeps a model for peers to ask for, and the newest `keep` versions of its name. From then
+  // on a thread answers them while this rank computes. Throws Error{usage} unless versions
+  // grow.
+  void save(const std::string& name, std::shared_ptr<const Model> model, int keep);
+  // The model that a peer has saved under `name`: of this version, or the newest. Waits for one
+  // that has not been saved yet; null: this version is gone, or was left out. Of this rank's
+  // own store nothing is waited for.
+  std::shared_ptr<const Model> request(int peer, const std::string& name, std::int64_t version,
+                                       Clock::time_point deadline,
+                                       const Interrupt& interrupt = {});
 
   // Blocks until the operation is done. Throws Error{deadline} naming the ranks waited for,
   // Error{mismatch}, Error{peer_lost}, Error{aborted}; the session is dead then.

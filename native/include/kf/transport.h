@@ -42,6 +42,7 @@ enum class FrameKind : std::uint8_t {
   start = 2,  // the sender has started this operation; the payload is its fingerprint in words
   abort = 3,  // the sender's session died; the payload says why
   bye = 4,    // the sender closed its session in good order
+  request = 5,  // the sender asks for a model: its name, and in key.sequence its version
 };
 
 struct Frame {

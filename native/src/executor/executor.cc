@@ -155,6 +155,14 @@ void Executor::announce(int peer, const Operation& operation) {
   transport_.send_control(peer, frame, operation.spec().describe());
 }
 
+void Executor::request(int peer, const std::string& name, std::int64_t version) {
+  Frame frame;
+  frame.kind = FrameKind::request;
+  frame.key.sequence = static_cast<std::uint64_t>(version);
+  ++stats_.control_messages;
+  transport_.send_control(peer, frame, name);
+}
+
 void Executor::announce_stall(const Operation& operation) {
   for (std::size_t p = 0; p < peers_.size(); ++p) {
     const int peer = static_cast<int>(p);

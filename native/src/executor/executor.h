@@ -13,6 +13,7 @@
 // nobody touches the memory of the operations any more.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -33,6 +34,10 @@ class Executor final : public FrameSink {
   // Starts an operation; its key's sequence is assigned here, the next one of its scope.
   std::shared_ptr<Operation> start(OperationSpec spec);
   void progress();  // delivers what has arrived and sends what is ready; never blocks
+  // Asks a peer for a model; it answers with messages.
+  void request(int peer, const std::string& name, std::int64_t version);
+  // What to do when a peer asks; may start operations.
+  std::function<void(int peer, const Frame& frame, std::string_view name)> on_request;
   // Tells every peer which operation this rank is in. Called when an operation stalls, so that
   // ranks which wait in different operations learn of each other.
   void announce_stall(const Operation& operation);

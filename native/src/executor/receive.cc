@@ -144,6 +144,9 @@ void Executor::control(int peer, const Frame& frame, std::string_view text) noex
           break;
         }
         return true;
+      case FrameKind::request:
+        if (on_request) on_request(peer, frame, text);
+        return true;
       case FrameKind::data:
         break;
     }

@@ -16,7 +16,8 @@ constexpr auto kSlice = milliseconds(50);          // longest sleep between look
 constexpr auto kFirstStall = milliseconds(50);     // when a rank first says what it waits in
 constexpr auto kStallRepeat = milliseconds(1000);  // and how often it says so again
 constexpr auto kFarewell = milliseconds(1000);     // longest time to hand over the last frames
-constexpr auto kLinger = milliseconds(20);         // how long a thread waits for more to do
+constexpr auto kServing = milliseconds(1000);  // longest sleep of a thread that answers peers
+constexpr auto kLinger = milliseconds(20);     // how long a thread waits for more to do
 
 }  // namespace
 
@@ -115,6 +116,11 @@ void Session::Impl::watch_stall(Pending& pending, Clock::time_point now) {
 
 void Session::Impl::run_in_background(Lock& lock, const Handle& handle) {
   in_background_.push_back(handle);
+  wake_thread(lock);
+}
+
+// Makes sure that the session's thread looks for something to do.
+void Session::Impl::wake_thread(Lock& lock) {
   if (thread_runs_) {
     if (thread_drives_) transport_->wake();  // its sleep may be too long for this operation
     background_.notify_all();
@@ -146,12 +152,12 @@ void Session::Impl::background() noexcept {
   Lock lock(mutex_);
   while (!executor_.death()) {
     std::erase_if(in_background_, [](const Handle& handle) { return handle->complete(); });
-    if (!in_background_.empty()) {
+    if (!in_background_.empty() || serving_) {
       background_turn(lock);
       continue;
     }
     background_.wait_for(lock, kLinger);
-    if (in_background_.empty()) break;
+    if (in_background_.empty() && !serving_) break;
   }
   // a rank that computes tells its peers at once why its session died
   if (executor_.death()) bury(lock);
@@ -165,7 +171,7 @@ void Session::Impl::background_turn(Lock& lock) {
     return;
   }
   const Clock::time_point now = Clock::now();
-  Clock::time_point until = now + kSlice;
+  Clock::time_point until = now + (in_background_.empty() ? kServing : kSlice);
   for (const Handle& handle : in_background_) {
     if (expire(*handle, handle->deadline, now)) return;
     until = std::min(until, handle->deadline);

@@ -8,9 +8,11 @@
 
 #include <condition_variable>
 #include <deque>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -19,6 +21,7 @@
 #include "executor/executor.h"
 #include "kf/session.h"
 #include "session/fork_guard.h"
+#include "session/model_store.h"
 #include "session/pending.h"
 
 namespace kf {
@@ -38,6 +41,9 @@ class Session::Impl {
   Handle start(Call call);
   Handle message(int peer, bool send, std::int64_t tag, Call call);
   void wait(const Handle& handle, Clock::time_point deadline, const Interrupt& interrupt);
+  void save(const std::string& name, std::shared_ptr<const Model> model, int keep);
+  std::shared_ptr<const Model> request(int peer, const std::string& name, std::int64_t version,
+                                       Clock::time_point deadline, const Interrupt& interrupt);
   bool done(const Handle& handle);
   SessionStats stats() const;
   void close() noexcept;
@@ -45,12 +51,22 @@ class Session::Impl {
  private:
   using Lock = std::unique_lock<std::mutex>;
   class Waiter;
+  struct Asked {  // a peer's request for a model that is not here yet
+    int peer;
+    std::string name;
+    std::int64_t version;
+  };
+  // Messages of models are told apart from the program's own by a scope of their own.
+  static constexpr std::int64_t kModelTag = std::numeric_limits<std::int64_t>::min();
 
   void require_same_process() const;
   void check(const Call& call) const;
   int size_of(const Call& call) const noexcept;
   std::shared_ptr<const Plan> plan_for(const Call& call, const std::string& spec);
   std::string schedule_for(const Call& call) const;
+  // Takes the call's root and group for its own; `call` must live as long as it is checked.
+  OperationSpec message_spec(int peer, bool send, std::int64_t tag, Call& call);
+  Handle begin(Call call, OperationSpec spec, bool buffered);
   Handle launch(Lock& lock, Call call, OperationSpec spec, bool buffered);
   bool may_run_ahead(int peer);
 
@@ -59,7 +75,12 @@ class Session::Impl {
   bool expire(const Pending& pending, Clock::time_point deadline, Clock::time_point now);
   void throw_if_dead(Lock& lock);
   void bury(Lock& lock) noexcept;
+  bool answer(int peer, const std::string& name, std::int64_t version);
+  Handle post_model(int peer, bool send, std::vector<Piece> pieces,
+                    std::shared_ptr<const void> memory);
+  void on_request(int peer, const Frame& frame, std::string_view name);
   void run_in_background(Lock& lock, const Handle& handle);
+  void wake_thread(Lock& lock);
   void background() noexcept;
   void background_turn(Lock& lock);
 
@@ -86,6 +107,11 @@ class Session::Impl {
   std::unique_ptr<std::thread> thread_;
   bool thread_runs_ = false;
   bool thread_drives_ = false;
+
+  ModelStore store_;
+  std::vector<Asked> asked_;
+  std::set<int> asking_;  // peers that a thread of this rank waits for a model from
+  bool serving_ = false;  // peers may ask at any time
 };
 
 }  // namespace kf

@@ -16,6 +16,9 @@ Session::Impl::Impl(View view, int rank, std::unique_ptr<Transport> transport,
       transport_(std::move(transport)),
       executor_(*transport_, rank, view_.world_size()) {
   set_schedule(options_.schedule);
+  executor_.on_request = [this](int peer, const Frame& frame, std::string_view name) {
+    on_request(peer, frame, name);
+  };
 }
 
 Session::Impl::~Impl() {
@@ -118,6 +121,16 @@ Session::Handle Session::receive(int peer, std::int64_t tag, Call call) {
 std::pair<Clock::time_point, Clock::time_point> Session::times(const Handle& handle) {
   const Clock::time_point done = handle->operation->finished_at();
   return {handle->started, std::max(handle->started, done)};
+}
+
+void Session::save(const std::string& name, std::shared_ptr<const Model> model, int keep) {
+  impl_->save(name, std::move(model), keep);
+}
+
+std::shared_ptr<const Model> Session::request(int peer, const std::string& name,
+                                              std::int64_t version, Clock::time_point deadline,
+                                              const Interrupt& interrupt) {
+  return impl_->request(peer, name, version, deadline, interrupt);
 }
 
 void Session::wait(const Handle& handle, Clock::time_point deadline,

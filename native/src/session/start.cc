@@ -229,8 +229,7 @@ Session::Handle Session::Impl::start(Call call) {
   return launch(lock, std::move(call), std::move(spec), false);
 }
 
-Session::Handle Session::Impl::message(int peer, bool send, std::int64_t tag, Call call) {
-  require_same_process();
+OperationSpec Session::Impl::message_spec(int peer, bool send, std::int64_t tag, Call& call) {
   const int size = size_of(call);
   const int self = call.group == nullptr ? rank_ : call.group->rank;
   if (peer < 0 || peer >= size || peer == self) {
@@ -242,17 +241,16 @@ Session::Handle Session::Impl::message(int peer, bool send, std::int64_t tag, Ca
   const std::uint64_t outer = call.group == nullptr ? 0 : call.group->scope;
   std::vector<int> members = send ? std::vector{rank_, other} : std::vector{other, rank_};
   OperationSpec spec;
-  spec.key.scope = hash_name("\1message " + std::to_string(outer) + " " + listed(members) +
-                             " " + std::to_string(tag));
+  spec.key.scope =
+      hash_name((tag == kModelTag ? "\1model " : "\1message ") + std::to_string(outer) + " " +
+                listed(members) + " " + std::to_string(tag));
   call.collective = Collective::broadcast;
   call.root = 0;
   call.group = std::make_shared<Group>(Group{std::move(members), send ? 0 : 1, 0});
   check(call);
-  Lock lock(mutex_);
-  throw_if_dead(lock);
   spec.plan = plan_for(call, "star");
   spec.restorable = !send;
-  Meaning meaning = meaning_of(call, spec.plan->schedule.name, options_);
+  Meaning meaning = meaning_of(call, "star", options_);
   meaning.tag = &tag;
   spec.fingerprint = fingerprint(meaning);
   spec.describe = [call, options = options_, tag] {
@@ -260,6 +258,16 @@ Session::Handle Session::Impl::message(int peer, bool send, std::int64_t tag, Ca
     words.tag = &tag;
     return in_words(words);
   };
+  return spec;
+}
+
+Session::Handle Session::Impl::message(int peer, bool send, std::int64_t tag, Call call) {
+  require_same_process();
+  if (tag == kModelTag) refuse("tag must be larger than the smallest number of 64 bits");
+  Lock lock(mutex_);
+  throw_if_dead(lock);
+  OperationSpec spec = message_spec(peer, send, tag, call);
+  const int other = call.group->members[send ? 1 : 0];
   const bool small = Layout(call.pieces).bytes() <= options_.eager_bytes;
   const bool buffered = send && small && may_run_ahead(other);
   const Handle handle = launch(lock, std::move(call), std::move(spec), buffered);
@@ -276,6 +284,15 @@ bool Session::Impl::may_run_ahead(int peer) {
 
 Session::Handle Session::Impl::launch(Lock& lock, Call call, OperationSpec spec,
                                       bool buffered) {
+  const bool background = call.background;
+  Handle pending = begin(std::move(call), std::move(spec), buffered);
+  throw_if_dead(lock);
+  if (background && !pending->complete()) run_in_background(lock, pending);
+  return pending;
+}
+
+// Leaves a session that died of it to the caller: it may be called from within the transport.
+Session::Handle Session::Impl::begin(Call call, OperationSpec spec, bool buffered) {
   auto pending = std::make_shared<Pending>();
   pending->buffered = buffered;
   pending->deadline = call.deadline;
@@ -286,7 +303,6 @@ Session::Handle Session::Impl::launch(Lock& lock, Call call, OperationSpec spec,
   for (const Piece& piece : call.pieces) {
     spec.pieces.push_back(widen && needs_widening(piece) ? pending->widen_piece(piece) : piece);
   }
-  const bool background = call.background;
   if (!spec.describe) {
     // the words are seldom needed; what they are made of is kept until the operation is over
     spec.describe = [call = std::move(call), plan = spec.plan, options = options_] {
@@ -294,8 +310,6 @@ Session::Handle Session::Impl::launch(Lock& lock, Call call, OperationSpec spec,
     };
   }
   pending->operation = executor_.start(std::move(spec));
-  throw_if_dead(lock);
-  if (background && !pending->complete()) run_in_background(lock, pending);
   return pending;
 }
 

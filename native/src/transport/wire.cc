@@ -42,7 +42,7 @@ Header encode(const Frame& frame) noexcept {
 
 bool decode(const std::byte* bytes, Frame& frame) noexcept {
   const std::uint64_t kind = get(bytes, kKind, 1);
-  if (get(bytes, kMark, 2) != kMarkValue || kind < 1 || kind > 4) return false;
+  if (get(bytes, kMark, 2) != kMarkValue || kind < 1 || kind > 5) return false;
   frame.kind = static_cast<FrameKind>(kind);
   frame.code = static_cast<std::uint8_t>(get(bytes, kCode, 1));
   frame.transfer = static_cast<std::uint32_t>(get(bytes, kTransfer, 4));
