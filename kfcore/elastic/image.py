@@ -139,7 +139,7 @@ class Image:
         """128-bit digest of all bytes: equal images, equal text."""
         hashed = hashlib.blake2b(digest_size=16)
         for piece in self.pieces():
-            hashed.update(memoryview(piece))
+            hashed.update(piece.data)
         return hashed.hexdigest()
 
     def tree(self) -> Tree:
