@@ -4,6 +4,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from kfcore import _native
 from kfcore.checks import text, whole_number
 from kfcore.errors import UsageError
@@ -63,6 +65,9 @@ class Operations:
         self._group = group
         self._rank = rank
         self._size = size
+        # The short way for plain calls among all ranks; see native/bindings/bind_caller.cc.
+        plain = group is None and not shared.check_call_sites
+        self._caller = _native.Caller(shared.native, np.ndarray) if plain else None
 
     def _perform(
         self,

@@ -9,6 +9,7 @@ void bind_errors(nanobind::module_& m);
 void bind_schedule(nanobind::module_& m);
 void bind_replay(nanobind::module_& m);
 void bind_memory(nanobind::module_& m);
+void bind_caller(nanobind::module_& m);
 void bind_session(nanobind::module_& m);
 void bind_calls(nanobind::module_& m);
 void bind_adapt(nanobind::module_& m);

@@ -9,5 +9,6 @@ NB_MODULE(_native, m) {
   kf::bindings::bind_memory(m);
   kf::bindings::bind_session(m);
   kf::bindings::bind_calls(m);
+  kf::bindings::bind_caller(m);
   kf::bindings::bind_adapt(m);
 }

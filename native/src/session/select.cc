@@ -9,6 +9,11 @@ namespace kf {
 
 namespace {
 
+// Largest buffer of two ranks for which one round counts more than how memory is used. Above,
+// both ways send the same bytes, but only with a ring is no chunk sent and received at once, so
+// that ranks of one host can read each other's memory in place.
+constexpr std::int64_t kExchanged = 32 * 1024;
+
 // By powers of two, so that a session keeps few plans however many sizes it meets.
 std::string automatic(std::int64_t buffer_bytes) {
   const auto bytes = static_cast<std::uint64_t>(std::max<std::int64_t>(buffer_bytes, 1));
@@ -18,7 +23,11 @@ std::string automatic(std::int64_t buffer_bytes) {
 }  // namespace
 
 std::string select_schedule(std::string_view session_spec, Collective collective,
-                            std::int64_t buffer_bytes) {
+                            std::int64_t buffer_bytes, int world_size) {
+  if (session_spec == "auto" && collective == Collective::all_reduce && world_size == 2 &&
+      buffer_bytes > kExchanged) {
+    return "ring";
+  }
   if (session_spec == "auto") return automatic(buffer_bytes);
   const auto offered = collectives_of(session_spec);
   if (std::find(offered.begin(), offered.end(), collective) != offered.end()) {

@@ -12,6 +12,6 @@ namespace kf {
 
 // Spec of the schedule for one operation. Throws Error{usage} for an unknown name.
 std::string select_schedule(std::string_view session_spec, Collective collective,
-                            std::int64_t buffer_bytes);
+                            std::int64_t buffer_bytes, int world_size);
 
 }  // namespace kf
