@@ -259,7 +259,7 @@ def _buckets(arrays: Sequence[Array], most_bytes: int) -> list[tuple[int, int]]:
     begin, filled = 0, 0
     for at, array in enumerate(arrays):
         size = int(getattr(array, "nbytes", 0))
-        if at > begin and filled + size > most_bytes:
+        if at > begin and size > 0 and filled + size > most_bytes:
             runs.append((begin, at))
             begin, filled = at, 0
         filled += size

@@ -52,14 +52,8 @@ def save(
     shapes = [tuple(array.shape) for array in staged.kept]
     description = json.dumps(list(zip(kinds, shapes, strict=True)))
     number = whole_number(version, "version", bits=64)
-    _native.save_model(
-        native,
-        text(name, "name"),
-        number,
-        description,
-        staged.pieces,
-        whole_number(keep, "keep"),
-    )
+    kept = whole_number(keep, "keep")
+    _native.save_model(native, text(name, "name"), number, description, staged.pieces, kept)
 
 
 def request(
@@ -107,7 +101,5 @@ def _cut(
             arrays.append(memory[at:end].view(dtype).reshape(shape))
             at = end
     except (ValueError, TypeError) as error:
-        raise TransportError(
-            f"rank {peer} sent a model that cannot be read: {error}"
-        ) from error
+        raise TransportError(f"rank {peer} sent an unreadable model: {error}") from error
     return arrays

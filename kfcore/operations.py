@@ -22,15 +22,12 @@ class Shared:
     Args:
         native: The core's session.
         timeout_s: Longest time of an operation unless its call says otherwise, in seconds.
-        check_call_sites: Compare where in the program ranks call.
     """
 
-    def __init__(
-        self, native: _native.Session, timeout_s: float, *, check_call_sites: bool
-    ) -> None:
+    def __init__(self, native: _native.Session, timeout_s: float) -> None:
         self.native = native
         self.timeout_s = check_timeout(timeout_s)
-        self.check_call_sites = check_call_sites
+        self.check_call_sites = False
         self.trace: Trace | None = None
         self._under_way: list[Handle] = []
         self._most = 64

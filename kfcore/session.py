@@ -95,8 +95,6 @@ class Session(Exchange):
         view: The membership it is bound to.
         timeout_s: Longest time an operation may take unless its call says otherwise, seconds.
         on_close: Called once, after the session was closed.
-        check_call_sites: Compare where in the program ranks call: a debugging aid that finds
-            operations without names that ranks call in different orders.
     """
 
     def __init__(
@@ -106,9 +104,8 @@ class Session(Exchange):
         *,
         timeout_s: float,
         on_close: Callable[[], None] | None = None,
-        check_call_sites: bool = False,
     ) -> None:
-        shared = Shared(native, timeout_s, check_call_sites=check_call_sites)
+        shared = Shared(native, timeout_s)
         super().__init__(shared, None, native.rank, view.world_size)
         self._view = view
         self._on_close = on_close
@@ -237,6 +234,17 @@ class Session(Exchange):
         """
         limit_s = self._limit(timeout_s)
         return model_store.request(self._native, peer, name, version, limit_s)
+
+    def compare_call_sites(self, on: bool = True) -> None:
+        """Compare from now on where in the program ranks call; the same on every rank.
+
+        A debugging aid: operations without names that ranks call in different orders are a
+        mismatch then, also when their arrays look alike, if their lines differ.
+
+        Args:
+            on: False ends it.
+        """
+        self._shared.check_call_sites = on
 
     def trace(self, path: str | os.PathLike[str]) -> None:
         """Record every operation from now on in a file for Chrome's or Perfetto's viewer.

@@ -230,3 +230,25 @@ def test_objects_are_broadcast_and_their_size_is_bounded():
             session.consensus("text")
 
     run_world("inproc", 2, work)
+
+
+def test_operations_swapped_on_one_rank_are_found_by_their_call_sites():
+    def swapped(session, a, b):
+        if session.rank == 0:
+            session.all_reduce(a)
+            session.all_reduce(b)
+        else:
+            session.all_reduce(b)
+            session.all_reduce(a)
+
+    def work(session):
+        swapped(session, np.ones(2), np.ones(2))  # cannot be told apart
+        session.barrier()
+        session.compare_call_sites()
+        for _ in range(3):
+            session.all_reduce(np.ones(2))  # the same line everywhere
+        file = r"at test_exchange.py:\d+"
+        with pytest.raises(MismatchError, match=f"{file}.*{file}"):
+            swapped(session, np.ones(2), np.ones(2))
+
+    run_world("inproc", 2, work)

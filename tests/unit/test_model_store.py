@@ -95,9 +95,8 @@ def test_two_threads_may_ask_one_peer():
         wrong = []
 
         def ask():
-            for _ in range(20):
-                if not (session.request(peer, "m").arrays[0] == peer).all():
-                    wrong.append(peer)
+            got = (session.request(peer, "m").arrays[0] for _ in range(20))
+            wrong.extend(array for array in got if not (array == peer).all())
 
         threads = [threading.Thread(target=ask) for _ in range(3)]
         for thread in threads:
@@ -133,7 +132,8 @@ def test_wrong_arguments_are_refused_and_do_no_harm():
 def test_a_model_that_never_comes_is_a_deadline():
     def work(session):
         if session.rank == 0:
-            return time.sleep(0.6)
+            time.sleep(0.6)
+            return
         with pytest.raises(DeadlineError, match=r"waiting for ranks \[0\]"):
             session.request(0, "m", timeout_s=0.3)
 
