@@ -24,6 +24,11 @@ constexpr auto kLiveness = milliseconds(10);  // between looks at the sockets of
 constexpr auto kLeastSpin = microseconds(5);
 constexpr auto kMostSpin = microseconds(100);  // a futex costs about ten to sleep and wake
 constexpr int kLooksPerClock = 32;
+// Two ranks that both sleep wake each other too late to be caught spinning briefly, so short
+// spins alone would never tell that the machine has become free: now and then one spins for
+// long.
+constexpr int kFirstProbe = 16;   // waits until the first
+constexpr int kLastProbe = 256;  // waits between them when none has paid
 
 int usable_cores() noexcept {
   cpu_set_t set;
@@ -123,16 +128,24 @@ class HostTransport final : public Transport {
   std::atomic<bool> woken_{false};
   bool may_spin_ = false;
   Clock::duration spin_ = kMostSpin;  // how long waiting without sleeping seems worth while
+  int probe_in_ = kFirstProbe;        // waits until the next long spin
+  int probe_gap_ = kFirstProbe;
 };
 
 // Waits without giving up the core, as long as that has paid lately.
 bool HostTransport::spin(Clock::time_point until) noexcept {
   const Clock::time_point start = Clock::now();
-  const Clock::time_point end = std::min(until, start + spin_);
+  const bool probe = --probe_in_ <= 0;
+  const Clock::time_point end = std::min(until, start + (probe ? kMostSpin : spin_));
+  if (probe) {
+    probe_gap_ = std::min(kLastProbe, 2 * probe_gap_);
+    probe_in_ = probe_gap_;
+  }
   do {
     for (int i = 0; i < kLooksPerClock; ++i) {
       if (pending()) {
         spin_ = std::min<Clock::duration>(kMostSpin, spin_ + spin_ / 8);
+        if (probe) probe_gap_ = probe_in_ = kFirstProbe;
         return true;
       }
       pause_core();
