@@ -102,7 +102,7 @@ class Links:
             segment_bytes: Pipelining unit; 0: whole chunks.
             unit_bytes: Chunks are cut at multiples of this.
             rate_cap_gbps: What the system's data path can do at most; None: the card's rate.
-            tier: ``auto``, ``recurrence`` or ``fluid``.
+            tier: ``auto``, ``recurrence``, ``batched`` or ``fluid``.
 
         Returns:
             Finish times and bytes.

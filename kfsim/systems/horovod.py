@@ -51,7 +51,9 @@ class Horovod:
         above=0,
     )  # fmt: skip
     tier: str = field(
-        "auto", doc="how link sharing is computed", choices=("auto", "recurrence", "fluid")
+        "auto",
+        doc="how link sharing is computed",
+        choices=("auto", "recurrence", "batched", "fluid"),
     )
 
     def first_schedule(self) -> str:

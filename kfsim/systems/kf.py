@@ -27,7 +27,9 @@ class Kf:
     segment_kib: int = field(0, doc="pipelining unit; 0: whole chunks", unit="KiB", at_least=0)
     overlap: bool = field(True, doc="start a bucket while backward still runs")
     tier: str = field(
-        "auto", doc="how link sharing is computed", choices=("auto", "recurrence", "fluid")
+        "auto",
+        doc="how link sharing is computed",
+        choices=("auto", "recurrence", "batched", "fluid"),
     )
 
     def first_schedule(self) -> str:

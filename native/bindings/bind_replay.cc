@@ -73,15 +73,17 @@ void bind_replay(nb::module_& m) {
           "__init__",
           [](Replay* self, const Schedule& schedule, const Fabric& fabric,
              std::int64_t buffer_bytes, std::int64_t segment_bytes, std::int64_t unit_bytes,
-             const std::string& tier) {
-            new (self) Replay(schedule, fabric, buffer_bytes,
-                              {segment_bytes, unit_bytes, tier_from_string(tier)});
+             const std::string& tier, double batch_fraction) {
+            new (self)
+                Replay(schedule, fabric, buffer_bytes,
+                       {segment_bytes, unit_bytes, tier_from_string(tier), batch_fraction});
           },
           "schedule"_a, "fabric"_a, "buffer_bytes"_a, nb::kw_only(), "segment_bytes"_a = 0,
-          "unit_bytes"_a = 1, "tier"_a = "auto")
+          "unit_bytes"_a = 1, "tier"_a = "auto", "batch_fraction"_a = -1.0)
       .def("run", &run, "ready_s"_a.noconvert())
       .def_prop_ro("tier", [](const Replay& r) { return std::string(to_string(r.tier())); })
       .def_prop_ro("tier_reason", &Replay::tier_reason)
+      .def_prop_ro("tier_error", &Replay::tier_error)
       .def_prop_ro("bytes_sent", &Replay::bytes_sent)
       .def_prop_ro("bytes_received", &Replay::bytes_received)
       .def_prop_ro("messages", &Replay::messages)

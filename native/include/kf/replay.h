@@ -4,8 +4,9 @@
 //        lane: one segment of one channel, the unit that is pipelined;
 //        fabric: the hosts' ports, what they share, and what else uses them;
 //        tier: how sharing is computed. `recurrence` knows ports only and is fast;
-//        `fluid` shares every link max-min fairly between connections (fluid.h).
-// Threads: a Replay is immutable after construction; concurrent run() calls are safe.
+//        `fluid` shares every link max-min fairly between connections (fluid.h);
+//        `batched` does so too, but lets some flows come and go before it shares anew.
+// Threads: concurrent run() calls are safe.
 // Ownership: values; a Replay keeps what it needs of the schedule and the fabric.
 //
 // Model of one message of b bytes from s to d, ready at time t (docs/simulator.md):
@@ -53,8 +54,9 @@ struct Fabric {
 Fabric uniform_fabric(int world_size, double bytes_per_s, double latency_s);
 
 enum class Tier : std::uint8_t {
-  automatic,   // recurrence where it is exact or close, else fluid
+  automatic,   // recurrence where it is exact, else fluid, or batched where that is too slow
   recurrence,  // refuses racks and background flows
+  batched,     // fluid, with shares computed again only once some flows have changed
   fluid,
 };
 
@@ -65,11 +67,15 @@ struct ReplayOptions {
   std::int64_t segment_bytes = 0;  // pipelining unit; 0: whole chunks
   std::int64_t unit_bytes = 1;     // chunks are cut at multiples of this
   Tier tier = Tier::automatic;
+  // Tier batched: share of the flows that may begin or end before shares are computed again,
+  // in [0, 1]; negative: by the number of messages.
+  double batch_fraction = -1.0;
 };
 
 namespace replay {
+class Memory;
 struct Program;
-}
+}  // namespace replay
 
 // One collective, prepared: schedule, buffer, fabric. run() may then be called many times.
 class Replay {
@@ -84,12 +90,17 @@ class Replay {
 
   // finish_s[r]: when rank r has received, reduced and sent all it must; ready_s[r] when it
   // enters the operation. Both [world_size], seconds from any origin.
+  // Starts are rounded to 2^-36 s of each other, and the answers to the last few patterns of
+  // starts are kept: a job in a steady state computes one step only.
   // Throws Error{usage} on a wrong length or a time that is not finite; Error{internal} if an
   // invariant breaks (a message lost, or a finish below the lower bound).
   std::vector<double> run(std::span<const double> ready_s) const;
 
   Tier tier() const noexcept { return tier_; }  // the tier really used
   const std::string& tier_reason() const noexcept { return tier_reason_; }
+  // Measured bound on how far the mean over runs is from tier fluid's, as a fraction; negative:
+  // not known (a tier was asked for where it does not fit).
+  double tier_error() const noexcept { return tier_error_; }
   const std::vector<std::int64_t>& bytes_sent() const noexcept { return bytes_sent_; }
   const std::vector<std::int64_t>& bytes_received() const noexcept { return bytes_received_; }
   std::int64_t messages() const noexcept { return messages_; }
@@ -98,13 +109,18 @@ class Replay {
   double lower_bound_s() const noexcept { return lower_bound_s_; }
 
  private:
+  std::vector<double> compute(std::span<const double> ready_s) const;
+
   std::unique_ptr<const replay::Program> program_;
+  std::unique_ptr<replay::Memory> memory_;
   Tier tier_ = Tier::recurrence;
   std::string tier_reason_;
   std::vector<std::int64_t> bytes_sent_;
   std::vector<std::int64_t> bytes_received_;
   std::int64_t messages_ = 0;
   double lower_bound_s_ = 0.0;
+  double batch_fraction_ = 0.0;
+  double tier_error_ = 0.0;
 };
 
 }  // namespace kf

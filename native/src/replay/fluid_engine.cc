@@ -6,6 +6,7 @@
 
 #include "kf/error.h"
 #include "kf/fluid.h"
+#include "replay/links.h"
 #include "replay/program.h"
 
 namespace kf::replay {
@@ -43,11 +44,12 @@ class FluidReplay {
       : program_(program),
         ready_s_(ready_s),
         progress_(program),
-        network_(link_rates()),
+        links_(program),
+        network_(links_.rates()),
         finish_s_(ready_s.begin(), ready_s.end()),
         cpu_free_(ready_s.size(), -kInfinity),
-        waiting_(index(program.connections)),
-        busy_(index(program.connections), 0) {}
+        waiting_(program.connections.size()),
+        busy_(program.connections.size(), 0) {}
 
   std::vector<double> run() {
     const double begin_s = *std::min_element(ready_s_.begin(), ready_s_.end());
@@ -68,46 +70,11 @@ class FluidReplay {
   }
 
  private:
-  // Ports, then one uplink and one downlink for each rack.
-  std::vector<double> link_rates() {
-    const Fabric& net = program_.fabric;
-    std::vector<double> rates = program_.port_rate;
-    const auto highest = std::max_element(net.rack_of_host.begin(), net.rack_of_host.end());
-    racks_ = net.rack_of_host.empty() ? 0 : *highest + 1;
-    rates.insert(rates.end(), 2 * index(racks_), net.rack_bytes_per_s);
-    return rates;
-  }
-
-  std::vector<int> path(int src_host, int dst_host, int egress, int ingress) const {
-    std::vector<int> links;
-    const auto add = [&](int link) {
-      if (links_rate(link) < kInfinity) links.push_back(link);
-    };
-    const auto& rack = program_.fabric.rack_of_host;
-    if (egress >= 0) add(egress);
-    if (racks_ > 0 &&
-        (src_host < 0 || dst_host < 0 || rack[index(src_host)] != rack[index(dst_host)])) {
-      const int ports = static_cast<int>(program_.port_rate.size());
-      if (src_host >= 0) add(ports + rack[index(src_host)]);
-      if (dst_host >= 0) add(ports + racks_ + rack[index(dst_host)]);
-    }
-    if (ingress >= 0) add(ingress);
-    return links;
-  }
-
-  double links_rate(int link) const {
-    const std::size_t ports = program_.port_rate.size();
-    return index(link) < ports ? program_.port_rate[index(link)]
-                               : program_.fabric.rack_bytes_per_s;
-  }
-
   void start_background() {
-    const int hosts = static_cast<int>(program_.fabric.egress_bytes_per_s.size());
     for (const BackgroundFlows& flows : program_.fabric.background) {
-      const auto links = path(flows.src_host, flows.dst_host, flows.src_host,
-                              flows.dst_host < 0 ? -1 : hosts + flows.dst_host);
-      if (links.empty()) continue;
-      for (int i = 0; i < flows.count; ++i) network_.add(links, kInfinity, now_s_);
+      const auto path = links_.path(flows);
+      if (path.empty()) continue;
+      for (int i = 0; i < flows.count; ++i) network_.add(path, kInfinity, now_s_);
     }
   }
 
@@ -151,16 +118,13 @@ class FluidReplay {
       const Parcel parcel = queue.front();
       queue.pop_front();
       const Message& m = program_.messages[index(parcel.message)];
-      const auto& host = program_.fabric.host_of_rank;
-      const auto links =
-          m.local ? path(0, 0, m.egress, m.ingress)
-                  : path(host[index(m.src)], host[index(m.dst)], m.egress, m.ingress);
+      const auto path = links_.path(program_.connection(m));
       const double bytes = bytes_of(parcel);
-      if (bytes <= 0.0 || links.empty()) {
+      if (bytes <= 0.0 || path.empty()) {
         left(parcel);
         continue;
       }
-      const auto flow = index(network_.add(links, bytes, now_s_));
+      const auto flow = index(network_.add(path, bytes, now_s_));
       if (flow >= parcel_of_flow_.size()) parcel_of_flow_.resize(flow + 1);
       parcel_of_flow_[flow] = parcel;
       busy_[index(connection)] = 1;
@@ -170,7 +134,7 @@ class FluidReplay {
   void left(const Parcel& parcel) {
     const Message& m = program_.messages[index(parcel.message)];
     finish_s_[index(m.src)] = std::max(finish_s_[index(m.src)], now_s_);
-    double done = now_s_ + m.latency_s;
+    double done = now_s_ + program_.connection(m).latency_s;
     if (m.reduce) {
       double& cpu = cpu_free_[index(m.dst)];
       cpu = std::max(cpu, done) + bytes_of(parcel) / program_.fabric.reduce_bytes_per_s;
@@ -194,7 +158,7 @@ class FluidReplay {
   const Program& program_;
   std::span<const double> ready_s_;
   Progress progress_;
-  int racks_ = 0;
+  Links links_;
   FluidNetwork network_;
   std::vector<double> finish_s_;
   std::vector<double> cpu_free_;

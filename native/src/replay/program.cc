@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kf/error.h"
+#include "replay/links.h"
 
 namespace kf::replay {
 namespace {
@@ -172,13 +173,16 @@ class ChannelWriter {
     ++program_.slots[static_cast<std::size_t>(dst_slot)].receives;
     slot(t.src, channel);
     int& connection = connection_[static_cast<std::size_t>(t.src)][t.dst];
-    if (connection == 0) connection = ++program_.connections;  // from 1, so that 0 means new
+    if (connection == 0) {  // numbered from 1 here, so that 0 means new
+      program_.connections.push_back({t.src, t.dst, ports_.egress(net, t.src, local),
+                                      ports_.ingress(net, t.dst, local),
+                                      local ? net.local_latency_s : net.latency_s, local});
+      connection = static_cast<int>(program_.connections.size());
+    }
     const std::int64_t bytes = edges_[static_cast<std::size_t>(t.chunk_begin + t.chunk_count)] -
                                edges_[static_cast<std::size_t>(t.chunk_begin)];
-    program_.messages.push_back({t.src, t.dst, ports_.egress(net, t.src, local),
-                                 ports_.ingress(net, t.dst, local), connection - 1, dst_slot,
-                                 bytes, local ? net.local_latency_s : net.latency_s,
-                                 t.combine == Combine::reduce, local});
+    program_.messages.push_back(
+        {bytes, t.src, t.dst, connection - 1, dst_slot, t.combine == Combine::reduce});
     return bytes;
   }
 
@@ -230,16 +234,19 @@ class ChannelWriter {
     const auto at = [](int i) { return static_cast<std::size_t>(i); };
     for (const Message& m : of_round) {
       const auto bytes = static_cast<double>(m.bytes);
-      busy_s_[at(m.egress)] += bytes / program_.port_rate[at(m.egress)] + net.message_s;
-      busy_s_[at(m.ingress)] += bytes / program_.port_rate[at(m.ingress)];
+      const Connection& c = program_.connection(m);
+      busy_s_[at(c.egress)] += bytes / program_.port_rate[at(c.egress)] + net.message_s;
+      busy_s_[at(c.ingress)] += bytes / program_.port_rate[at(c.ingress)];
       if (m.reduce) reduced_s_[at(m.dst)] += bytes / net.reduce_bytes_per_s;
     }
     for (const Message& m : of_round) {
-      program_.loads.push_back({busy_s_[at(m.egress)], busy_s_[at(m.ingress)],
+      const Connection& c = program_.connection(m);
+      program_.loads.push_back({busy_s_[at(c.egress)], busy_s_[at(c.ingress)],
                                 std::exchange(reduced_s_[at(m.dst)], 0.0)});
     }
     for (const Message& m : of_round) {
-      for (const int port : {m.egress, m.ingress}) busy_s_[at(port)] = 0.0;
+      const Connection& c = program_.connection(m);
+      for (const int port : {c.egress, c.ingress}) busy_s_[at(port)] = 0.0;
     }
   }
 
@@ -288,6 +295,12 @@ Program make_program(const Schedule& schedule, const Fabric& fabric, std::int64_
   for (Slot& slot : program.slots) {
     slot.cell = cells;
     cells += program.segments[static_cast<std::size_t>(slot.channel)];
+  }
+  const Links links(program);
+  program.paths.assign(program.connections.size(), {-1, -1, -1, -1});
+  for (std::size_t c = 0; c < program.connections.size(); ++c) {
+    const std::vector<int> path = links.path(program.connections[c]);
+    std::copy(path.begin(), path.end(), program.paths[c].begin());
   }
   return program;
 }

@@ -7,6 +7,7 @@
 // A slot opens when all that the rank must receive in earlier slots of its channel has arrived.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -16,17 +17,23 @@
 
 namespace kf::replay {
 
-struct Message {
+// The (src, dst) pair that messages follow each other on.
+struct Connection {
   int src;
   int dst;
-  int egress;      // port index
-  int ingress;     // port index
-  int connection;  // index of the (src, dst) pair
-  int dst_slot;    // the slot that receives it
-  std::int64_t bytes;
+  int egress;   // port index
+  int ingress;  // port index
   double latency_s;
-  bool reduce;
   bool local;  // inside one host
+};
+
+struct Message {  // 32 bytes: replays are bound by memory
+  std::int64_t bytes;
+  int src;
+  int dst;
+  int connection;
+  int dst_slot;  // the slot that receives it
+  bool reduce;
 };
 
 // What a message's ports carry in its round, for the round-by-round tier.
@@ -58,8 +65,13 @@ struct Program {
   std::vector<int> first_slot;    // [channel * world_size + rank], or -1
   std::vector<int> segments;      // per channel: number of segments
   std::vector<double> port_rate;  // bytes per second
-  int connections = 0;
+  std::vector<Connection> connections;
+  std::vector<std::array<int, 4>> paths;  // per connection: links that can limit it, then -1
   Fabric fabric;
+
+  const Connection& connection(const Message& message) const noexcept {
+    return connections[static_cast<std::size_t>(message.connection)];
+  }
 
   // One channel that is not cut: rounds follow each other, nothing overlaps.
   bool one_lane() const noexcept {
@@ -144,6 +156,9 @@ class Progress {
 
 std::vector<double> run_rounds(const Program& program, std::span<const double> ready_s);
 std::vector<double> run_ports(const Program& program, std::span<const double> ready_s);
+// fraction: of the flows, how many may come or go before shares are computed again.
+std::vector<double> run_batched(const Program& program, std::span<const double> ready_s,
+                                double fraction);
 std::vector<double> run_fluid(const Program& program, std::span<const double> ready_s);
 
 }  // namespace kf::replay

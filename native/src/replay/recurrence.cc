@@ -125,8 +125,9 @@ class PortQueues {
 
   void join(const Arrival& arrival) {
     const Message& m = program_.messages[index(arrival.message)];
-    const int port = m.egress;
-    const Waiting what{arrival.message, arrival.segment, m.ingress};
+    const Connection& c = program_.connection(m);
+    const int port = c.egress;
+    const Waiting what{arrival.message, arrival.segment, c.ingress};
     Queue& queue = queue_[index(port)];
     if (!armed_[index(port)] && port_free_[index(port)] <= arrival.at_s) {
       send(arrival.at_s, what, true);
@@ -173,14 +174,15 @@ class PortQueues {
     const int channel = program_.slots[index(m.dst_slot)].channel;
     const auto bytes = static_cast<double>(
         program_.segment_size(m, what.segment, progress_.segments(channel)));
-    double& out_free = port_free_[index(m.egress)];
-    double& in_free = port_free_[index(m.ingress)];
+    const Connection& c = program_.connection(m);
+    double& out_free = port_free_[index(c.egress)];
+    double& in_free = port_free_[index(c.ingress)];
     const double start = at_s + program_.fabric.message_s;
-    out_free = start + bytes / program_.port_rate[index(m.egress)];
+    out_free = start + bytes / program_.port_rate[index(c.egress)];
     in_free = std::max(out_free,
-                       std::max(start, in_free) + bytes / program_.port_rate[index(m.ingress)]);
+                       std::max(start, in_free) + bytes / program_.port_rate[index(c.ingress)]);
     if (held) out_free = in_free;
-    double done = in_free + m.latency_s;
+    double done = in_free + c.latency_s;
     if (m.reduce) {
       double& cpu = cpu_free_[index(m.dst)];
       cpu = std::max(cpu, done) + bytes / program_.fabric.reduce_bytes_per_s;
@@ -229,23 +231,25 @@ std::vector<double> run_rounds(const Program& program, std::span<const double> r
     const auto end = index(program.round_begin[round + 1]);
     for (std::size_t i = first; i < end; ++i) {
       const Message& m = program.messages[i];
+      const Connection& c = program.connection(m);
       const Load& load = program.loads[i];
       const double start = std::max(at[index(m.src)], ready_s[index(m.dst)]);
-      const double sent = std::max(start, port_free[index(m.egress)]) + load.out_s;
+      const double sent = std::max(start, port_free[index(c.egress)]) + load.out_s;
       const double streamed =
-          std::max(sent, std::max(start, port_free[index(m.ingress)]) + load.in_s);
-      port_next[index(m.egress)] = std::max(port_next[index(m.egress)], sent);
-      port_next[index(m.ingress)] = std::max(port_next[index(m.ingress)], streamed);
+          std::max(sent, std::max(start, port_free[index(c.ingress)]) + load.in_s);
+      port_next[index(c.egress)] = std::max(port_next[index(c.egress)], sent);
+      port_next[index(c.ingress)] = std::max(port_next[index(c.ingress)], streamed);
       next[index(m.src)] = std::max(next[index(m.src)], sent);
-      next[index(m.dst)] = std::max(next[index(m.dst)], streamed + m.latency_s);
+      next[index(m.dst)] = std::max(next[index(m.dst)], streamed + c.latency_s);
     }
     for (std::size_t i = first; i < end; ++i) {
       next[index(program.messages[i].dst)] += program.loads[i].reduce_s;
     }
     for (std::size_t i = first; i < end; ++i) {
       const Message& m = program.messages[i];
-      port_free[index(m.egress)] = port_next[index(m.egress)];
-      port_free[index(m.ingress)] = port_next[index(m.ingress)];
+      const Connection& c = program.connection(m);
+      port_free[index(c.egress)] = port_next[index(c.egress)];
+      port_free[index(c.ingress)] = port_next[index(c.ingress)];
       at[index(m.src)] = next[index(m.src)];
       at[index(m.dst)] = next[index(m.dst)];
     }

@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <utility>
 
 #include "kf/error.h"
 #include "replay/program.h"
@@ -11,20 +15,41 @@ namespace {
 
 // Rounding of sums of thousands of terms; far below anything the model means.
 constexpr double kRounding = 1e-9;
+constexpr double kQuantum_s = 0x1p-36;  // 15 ps
 
 bool has_shared_links(const Fabric& net) {
   const bool racks = !net.rack_of_host.empty() && !std::isinf(net.rack_bytes_per_s);
   return racks || !net.background.empty();
 }
 
-// Several lanes make connections of one port overlap for long, which first come, first served
-// describes only roughly; up to this many messages the fluid tier is fast enough instead.
+// Up to this many messages the fluid tier takes milliseconds.
 constexpr std::int64_t kFluidMessages = 1500;
+// The batched tier re-shares after this part of the flows has changed; the errors are measured
+// (docs/simulator.md, tests/simulation/test_tiers.py).
+constexpr std::int64_t kManyMessages = 30'000;
+constexpr double kFewBatch = 0.01, kFewError = 0.015;
+constexpr double kManyBatch = 0.05, kManyError = 0.03;
+// Kept answers per Replay.
+constexpr std::size_t kKeptRuns = 4;
 
 struct Choice {
   Tier tier;
-  const char* reason;
+  std::string reason;
 };
+
+// With one connection a port, first come, first served at the ports is what connections do.
+bool one_connection_a_port(const replay::Program& program) {
+  std::vector<int> uses(program.port_rate.size(), 0);
+  for (const auto& path : program.paths) {
+    for (const int link : path) {
+      if (link >= 0 && static_cast<std::size_t>(link) < uses.size() &&
+          ++uses[static_cast<std::size_t>(link)] > 1) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
 
 // Racks and background flows are links that ports do not describe.
 Choice choose(const Fabric& net, const replay::Program& program, std::int64_t messages,
@@ -36,14 +61,51 @@ Choice choose(const Fabric& net, const replay::Program& program, std::int64_t me
                 "flows; use tier fluid");
   }
   if (wanted != Tier::automatic) return {wanted, "asked for"};
-  if (shared) return {Tier::fluid, "racks or background flows share links"};
-  if (!program.one_lane() && messages <= kFluidMessages) {
-    return {Tier::fluid, "several lanes share ports, and their messages are few"};
+  if (!shared && one_connection_a_port(program)) {
+    return {Tier::recurrence, "each port serves one connection"};
   }
-  return {Tier::recurrence, "only ports are shared"};
+  const std::string why =
+      shared ? "racks or background flows share links" : "connections share ports";
+  if (messages <= kFluidMessages) return {Tier::fluid, why};
+  return {Tier::batched, why + ", and " + std::to_string(messages) + " messages are many"};
+}
+
+double error_of(const replay::Program& program, const Fabric& net, Tier tier,
+                double batch_fraction) {
+  if (tier == Tier::fluid) return 0.0;
+  if (tier == Tier::recurrence) {
+    return !has_shared_links(net) && one_connection_a_port(program) ? 0.0 : -1.0;
+  }
+  return batch_fraction <= kFewBatch    ? kFewError
+         : batch_fraction <= kManyBatch ? kManyError
+                                        : -1;
 }
 
 }  // namespace
+
+// The last few runs: starts, relative to the earliest and rounded, and what came of them.
+class replay::Memory {
+ public:
+  using Key = std::vector<std::int64_t>;
+
+  std::optional<std::vector<double>> find(const Key& key) {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [starts, finish_s] : kept_) {
+      if (starts == key) return finish_s;
+    }
+    return std::nullopt;
+  }
+
+  void keep(Key key, std::vector<double> finish_s) {
+    const std::lock_guard lock(mutex_);
+    if (kept_.size() == kKeptRuns) kept_.pop_front();
+    kept_.emplace_back(std::move(key), std::move(finish_s));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::deque<std::pair<Key, std::vector<double>>> kept_;
+};
 
 Fabric uniform_fabric(int world_size, double bytes_per_s, double latency_s) {
   if (world_size < 1) {
@@ -64,6 +126,8 @@ const char* to_string(Tier tier) noexcept {
       return "auto";
     case Tier::recurrence:
       return "recurrence";
+    case Tier::batched:
+      return "batched";
     case Tier::fluid:
       return "fluid";
   }
@@ -71,23 +135,25 @@ const char* to_string(Tier tier) noexcept {
 }
 
 Tier tier_from_string(const std::string& name) {
-  for (const Tier tier : {Tier::automatic, Tier::recurrence, Tier::fluid}) {
+  for (const Tier tier : {Tier::automatic, Tier::recurrence, Tier::batched, Tier::fluid}) {
     if (name == to_string(tier)) return tier;
   }
-  throw Error(ErrorCode::usage, "tier must be auto, recurrence or fluid, got " + name);
+  throw Error(ErrorCode::usage, "tier must be auto, recurrence, batched or fluid, got " + name);
 }
 
 Replay::Replay(const Schedule& schedule, const Fabric& fabric, std::int64_t buffer_bytes,
                const ReplayOptions& options)
     : program_(std::make_unique<const replay::Program>(
           replay::make_program(schedule, fabric, buffer_bytes, options))),
+      memory_(std::make_unique<replay::Memory>()),
       bytes_sent_(static_cast<std::size_t>(schedule.world_size), 0),
       bytes_received_(static_cast<std::size_t>(schedule.world_size), 0) {
   std::vector<double> port_s(program_->port_rate.size(), 0.0);
   for (const replay::Message& m : program_->messages) {
     bytes_sent_[static_cast<std::size_t>(m.src)] += m.bytes;
     bytes_received_[static_cast<std::size_t>(m.dst)] += m.bytes;
-    for (const int port : {m.egress, m.ingress}) {
+    const replay::Connection& c = program_->connection(m);
+    for (const int port : {c.egress, c.ingress}) {
       const auto p = static_cast<std::size_t>(port);
       port_s[p] += static_cast<double>(m.bytes) / program_->port_rate[p];
     }
@@ -95,7 +161,11 @@ Replay::Replay(const Schedule& schedule, const Fabric& fabric, std::int64_t buff
     messages_ += program_->segments[static_cast<std::size_t>(channel)];
   }
   const Choice choice = choose(fabric, *program_, messages_, options.tier);
+  batch_fraction_ = options.batch_fraction >= 0.0 ? options.batch_fraction
+                    : messages_ <= kManyMessages  ? kFewBatch
+                                                  : kManyBatch;
   tier_ = choice.tier;
+  tier_error_ = error_of(*program_, fabric, tier_, batch_fraction_);
   tier_reason_ = choice.reason;
   if (!port_s.empty()) lower_bound_s_ = *std::max_element(port_s.begin(), port_s.end());
 }
@@ -111,13 +181,37 @@ std::vector<double> Replay::run(std::span<const double> ready_s) const {
   for (const double ready : ready_s) {
     if (!std::isfinite(ready)) throw Error(ErrorCode::usage, "ready_s must be finite");
   }
-  std::vector<double> finish_s = tier_ == Tier::fluid   ? replay::run_fluid(*program_, ready_s)
-                                 : program_->one_lane() ? replay::run_rounds(*program_, ready_s)
-                                                        : replay::run_ports(*program_, ready_s);
-  const double first = *std::min_element(ready_s.begin(), ready_s.end());
+  const double first_s = *std::min_element(ready_s.begin(), ready_s.end());
+  replay::Memory::Key key(ready_s.size());
+  std::vector<double> starts_s(ready_s.size());
+  for (std::size_t rank = 0; rank < key.size(); ++rank) {
+    key[rank] = std::llround((ready_s[rank] - first_s) / kQuantum_s);
+    starts_s[rank] = static_cast<double>(key[rank]) * kQuantum_s;
+  }
+  std::optional<std::vector<double>> finish_s = memory_->find(key);
+  if (!finish_s) {
+    finish_s = compute(starts_s);
+    memory_->keep(std::move(key), *finish_s);
+  }
+  for (double& finish : *finish_s) finish += first_s;
+  return *std::move(finish_s);
+}
+
+std::vector<double> Replay::compute(std::span<const double> ready_s) const {
+  std::vector<double> finish_s;
+  if (tier_ == Tier::fluid) {
+    finish_s = replay::run_fluid(*program_, ready_s);
+  } else if (tier_ == Tier::batched) {
+    finish_s = replay::run_batched(*program_, ready_s, batch_fraction_);
+  } else {
+    finish_s = program_->one_lane() ? replay::run_rounds(*program_, ready_s)
+                                    : replay::run_ports(*program_, ready_s);
+  }
   const double last = *std::max_element(finish_s.begin(), finish_s.end());
-  if (last - first < lower_bound_s_ * (1.0 - kRounding) - kRounding) {
-    throw Error(ErrorCode::internal, "replay of " + std::to_string(last - first) +
+  // Between two solutions the batched tier may load a link a little too much.
+  const double slack = tier_ == Tier::batched ? 0.5 * batch_fraction_ : 0.0;
+  if (last < lower_bound_s_ * (1.0 - kRounding - slack) - kRounding) {
+    throw Error(ErrorCode::internal, "replay of " + std::to_string(last) +
                                          " s is below the lower bound of " +
                                          std::to_string(lower_bound_s_) + " s");
   }
