@@ -108,7 +108,7 @@ class Controller:
         self._record = record and on_event is not None
         self._hyper_names = tuple(sorted(hyper or {}))
         self._wanted: dict[str, float | str] = {}
-        self._epoch_open = False
+        self.epoch_begun = False  # whether the pass under way has had its `before_epoch`
         self.step = 0
         self.epoch = 0
         self.samples = 0
@@ -164,8 +164,8 @@ class Controller:
             UsageError: an array has another shape, or a policy misbehaves.
             ConflictingProposals: two policies' ``before_epoch`` want different things.
         """
-        if not self._epoch_open:
-            self._epoch_open = True
+        if not self.epoch_begun:
+            self.epoch_begun = True
             self._run("before_epoch")
         return self._block.encode(local, self._engine.digest_words(), self.local_batch)
 
@@ -231,7 +231,7 @@ class Controller:
     def epoch_done(self) -> None:
         """Run ``after_epoch``. Its proposals ride in the next step."""
         self.epoch += 1
-        self._epoch_open = False
+        self.epoch_begun = False
         self._run("after_epoch")
 
     def train_end(self) -> None:
@@ -282,6 +282,44 @@ class Controller:
             if name not in by_name:
                 raise UsageError(f"no policy is named {name!r}; there are: {sorted(by_name)}")
             by_name[name].load_state(state)
+
+    def resume(
+        self,
+        *,
+        step: int,
+        epoch: int,
+        samples: int,
+        epoch_begun: bool,
+        settings: Mapping[str, float],
+    ) -> None:
+        """Go on from another run's counts and settings; see `kfcore.progress`.
+
+        Settings that are in force already are left alone, with what is proposed.
+
+        Args:
+            step: Steps finished.
+            epoch: Passes finished.
+            samples: Trained on so far, all ranks together.
+            epoch_begun: Whether the pass under way has begun.
+            settings: ``local_batch``, ``learning_rate`` and each hyper-parameter.
+
+        Raises:
+            UsageError: a setting is out of its range.
+        """
+        if any(self._engine.value(name) != value for name, value in settings.items()):
+            hyper = {name: settings[name] for name in self._hyper_names}
+            first = first_settings(
+                self.world_size,
+                int(settings["local_batch"]),
+                settings["learning_rate"],
+                self.schedule,
+                hyper,
+            )
+            self._engine = _native.Engine(first, self.view_version)
+            self._wanted.clear()
+            self._read_settings()
+        self.step, self.epoch, self.samples = step, epoch, samples
+        self.epoch_begun = epoch_begun
 
     def observe(self, changes: tuple[Change, ...] = ()) -> Observation:
         """What the policies would see now."""

@@ -13,9 +13,10 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from kfcore import _native
+from kfcore import _native, progress
 from kfcore.config import Config
 from kfcore.controller import Controller, LocalStep, StepOutcome
+from kfcore.elastic.rates import Rate
 from kfcore.elastic.sampler import ElasticSampler
 from kfcore.errors import UsageError
 from kfcore.events import EventLog
@@ -81,7 +82,8 @@ class Job:
     Args:
         session: Open session; None: a single process on its own.
         local_batch: Samples a rank and step at the start, >= 1.
-        learning_rate: At the start, >= 0.
+        learning_rate: At the start, >= 0; or a rate keyed to samples (`kfcore.elastic.rates`),
+            of which policies see and change the peak.
         policies: Deciders; those of the configuration (``kf run --policy``) are added.
         hyper: Other numbers that policies may change, by name.
         monitors: Monitors wanted beside those of the policies.
@@ -100,7 +102,7 @@ class Job:
         session: JobSession | None = None,
         *,
         local_batch: int,
-        learning_rate: float,
+        learning_rate: float | Rate,
         policies: Sequence[Policy] = (),
         hyper: Mapping[str, float] | None = None,
         monitors: Sequence[Monitor] = (),
@@ -118,7 +120,7 @@ class Job:
         self.controller = Controller(
             world_size=self._session.world_size,
             local_batch=local_batch,
-            learning_rate=learning_rate,
+            learning_rate=learning_rate.peak if callable(learning_rate) else learning_rate,
             schedule=self._session.schedule,
             hyper=hyper,
             policies=[*policies, *(load_policy(spec) for spec in config.policies)],
@@ -129,6 +131,7 @@ class Job:
             resizable=False,
             record=record,
         )
+        self._rate = learning_rate if callable(learning_rate) else None
         self._begun = False
         self._ended = False
         self._handed: int | None = None  # samples of the batch handed out last
@@ -158,8 +161,11 @@ class Job:
 
     @property
     def learning_rate(self) -> float:
-        """From now on."""
-        return self.controller.learning_rate
+        """From now on; of a rate keyed to samples, for the samples seen so far."""
+        peak = self.controller.learning_rate
+        if self._rate is None or self._rate.peak == 0:
+            return peak
+        return peak * self._rate(self.controller.samples) / self._rate.peak
 
     @property
     def hyper(self) -> Mapping[str, float]:
@@ -319,6 +325,21 @@ class Job:
             if self.stopped:
                 break
         return task.evaluate()
+
+    def capture(self) -> dict[str, Any]:
+        """How far this job is: makes it a part of `kfcore.elastic.ElasticState`."""
+        return progress.capture(self.controller)
+
+    def restore(self, tree: Any) -> None:
+        """Go on from there, at any world size.
+
+        Args:
+            tree: What `capture` gave.
+
+        Raises:
+            UsageError: it is of another job.
+        """
+        progress.restore(self.controller, tree)
 
     def close(self) -> None:
         """End training: run ``after_train``, close the log. The session stays open."""

@@ -82,7 +82,8 @@ class LaunchResult:
     """How a job ended.
 
     Attributes:
-        exit_code: 0; or the first failing worker's; or 128 + the signal the launcher got.
+        exit_code: 0; or the first failing worker's; or 75 (`kfcore.exits.EXIT_PREEMPTED`) when
+            workers ended so and none failed; or 128 + the signal the launcher got.
         job_id: the job's random name.
         workers: one result a rank, in order.
         first_failure: the worker whose failure ended the job, or None.

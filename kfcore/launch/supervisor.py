@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from kfcore.config import Config, child_environment
+from kfcore.exits import EXIT_PREEMPTED
 from kfcore.launch.output import RankFiles, WorkerStream
 from kfcore.launch.process import Reaper, Worker
 from kfcore.launch.spec import (
@@ -108,6 +109,7 @@ class _Supervisor:
         self._kill_at: float | None = None  # when to send SIGKILL; set once stopping
         self._culprit: _Rank | None = None
         self._output_lost = False
+        self._preempted = False  # a worker was told to leave, and saved its state
 
     def start(self, command: list[str], job: Config) -> None:
         """Start all workers; those already started are stopped by close() on an error."""
@@ -168,6 +170,8 @@ class _Supervisor:
         exit_code = 0
         if culprit is not None:
             exit_code = culprit.exit_code
+        elif self._preempted and all(r.exit_code in (0, EXIT_PREEMPTED) for r in workers):
+            exit_code = EXIT_PREEMPTED
         elif number is not None:
             exit_code = 128 + number
         elif self._output_lost:
@@ -214,7 +218,9 @@ class _Supervisor:
         for stream in (rank.out, rank.err):
             stream.drain()
             self._forget_if_closed(stream)
-        if result.exit_code != 0 and self._kill_at is None:
+        if result.exit_code == EXIT_PREEMPTED:  # an orderly end; the others have theirs
+            self._preempted = True
+        elif result.exit_code != 0 and self._kill_at is None:
             rank.failed_at = rank.err.held_since or now
             if self._stop_at is None:
                 self._stop_at = now + OTHERS_WAIT_S
@@ -255,6 +261,8 @@ class _Supervisor:
         if self._culprit is not None:
             self._culprit.err.release()
             self._show_err(f"kf: {self._culprit.worker.collect().verdict}\n".encode())
+        elif self._preempted:
+            self._show_err(b"kf: stopped by a notice to leave\n")
         elif self._signals:
             name = signal.Signals(self._signals[0]).name
             self._show_err(f"kf: stopped by {name}\n".encode())

@@ -1,0 +1,6 @@
+"""Exit codes with a meaning beyond success and failure."""
+
+__all__ = ["EXIT_PREEMPTED"]
+
+# EX_TEMPFAIL of sysexits.h: "try again later". A worker that was told to leave saved its state.
+EXIT_PREEMPTED = 75
