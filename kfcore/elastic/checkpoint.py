@@ -208,9 +208,7 @@ def _description(file: BinaryIO, path: Path) -> dict[str, Any]:
     if length > _DESCRIPTION_BYTES:
         raise UsageError(f"{path}: damaged: a description of {length} bytes")
     if len(text) < length:
-        raise UsageError(
-            f"{path}: cut short: {len(text)} of {length} bytes of description"
-        )
+        raise UsageError(f"{path}: cut short: {len(text)} of {length} bytes of description")
     kinds = {"step": int, "parts": list, "note": dict, "size": int, "digest": str}
     try:
         described: dict[str, Any] = json.loads(text)

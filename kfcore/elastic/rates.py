@@ -143,7 +143,7 @@ class Steps:
 
     Attributes:
         rate: Before the first edge, >= 0.
-        factors: By samples (> 0), each in [0, 1] and applied to ``rate``, not to the one before.
+        factors: By samples (> 0), each in [0, 1], of ``rate`` and not of the one before.
 
     Example:
         >>> rate = Steps(0.1, {1000: 0.5, 2000: 0.1})
