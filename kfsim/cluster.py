@@ -15,7 +15,7 @@ class Cluster:
     nic_gbps: float = field(
         doc="rate of a host's network card, each way", unit="Gbit/s", above=0
     )
-    ranks_per_host: int = field(1, doc="workers on one host", at_least=1)
+    ranks_per_host: int = field(1, doc="workers on one host", at_least=1, at_most=8192)
     tcp_efficiency: float = field(
         1.0, doc="share of nic_gbps that payload gets", above=0, at_most=1
     )

@@ -14,6 +14,7 @@ __all__ = ["field", "read"]
 
 T = TypeVar("T")
 _MISSING = dataclasses.MISSING
+_LARGEST = 2**53  # every integer up to it is a float64 too
 
 
 def field(
@@ -128,6 +129,8 @@ def _scalars(value: Any, where: str) -> dict[str, Any]:
 
 
 def _scalar(hint: Any, value: Any, rules: Mapping[str, Any], where: str) -> Any:
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        raise UsageError(f"{where}: must be in [-2^53, 2^53], got a number beyond")
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):

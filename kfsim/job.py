@@ -9,6 +9,7 @@ import simpy
 from numpy.typing import NDArray
 
 from kfcore.controller import Controller, LocalStep
+from kfcore.errors import UsageError
 from kfcore.monitors import Undefined
 from kfcore.policy.actions import Resize
 from kfcore.policy.base import Policy
@@ -25,6 +26,7 @@ Times = NDArray[np.float64]
 Row = dict[str, Any]
 
 _NS = 1_000_000_000
+_LONGEST_S = 9e9  # nanoseconds fit 63 bits; 285 years
 
 
 def seconds(time_ns: int) -> float:
@@ -137,6 +139,7 @@ class SimJob:
             if _during(step, slow.start_step, slow.stop_step) and slow.rank < job.world_size:
                 factor[slow.rank] *= slow.factor
         compute_s = (workload.overhead_ms * 1e-3 + samples / workload.samples_per_s) * factor
+        self._checked(float((self._rank_s + compute_s).max()))
         return StepWork(
             model=self._model,
             bytes_per_element=workload.bytes_per_element,
@@ -158,8 +161,17 @@ class SimJob:
 
     def _until(self, times_s: Times) -> simpy.Event:
         """The event that brings the clock to the latest of some times."""
-        latest_ns = round(float(times_s.max()) * _NS)
+        latest_s = self._checked(float(times_s.max()))
+        latest_ns = round(latest_s * _NS)
         return self._env.timeout(max(0, latest_ns - int(self._env.now)))
+
+    def _checked(self, time_s: float) -> float:
+        if not time_s < _LONGEST_S:  # nor NaN
+            raise UsageError(
+                f"{self._scenario.path}: step {self.controller.step + 1} would end after "
+                f"{time_s:g} s; simulated time must stay below {_LONGEST_S:g} s"
+            )
+        return time_s
 
     def _measure(self, began_s: Times, work: StepWork, exchange: Exchange) -> None:
         """What the ranks report with the next step's control block."""

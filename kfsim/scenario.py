@@ -69,7 +69,10 @@ class Workload:
         1 / 3, doc="share of compute before backward begins", above=0, below=1
     )
     jitter_sigma: float = field(
-        0.0, doc="sigma of the lognormal factor (mean 1) on a rank's compute time", at_least=0
+        0.0,
+        doc="sigma of the lognormal factor (mean 1) on a rank's compute time",
+        at_least=0,
+        at_most=10,
     )
     bytes_per_element: int = field(4, doc="of a gradient", unit="B", at_least=1, at_most=8)
     samples_per_epoch: int = field(1_281_167, doc="size of the training set", at_least=1)
@@ -86,7 +89,7 @@ class NoiseLaw:
     )
     grad_sq_norm: float = field(1.0, doc="|G|^2 of the true gradient", above=0)
     spread_sigma: float = field(
-        0.0, doc="sigma of the lognormal factor on each measured norm", at_least=0
+        0.0, doc="sigma of the lognormal factor on each measured norm", at_least=0, at_most=10
     )
 
     def __post_init__(self) -> None:
@@ -280,13 +283,15 @@ def _check_together(scenario: Scenario) -> None:
 
 
 def _read_toml(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
+    if "\0" in str(path):
+        raise UsageError(f"{path!r}: a file name cannot hold a zero byte")
     if path.resolve() in seen:
         raise UsageError(f"{path}: extends itself")
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also: nested too deep, a number too long
         raise UsageError(f"{path}: not TOML: {error}") from error
     base = raw.pop("extends", None)
     if base is None:

@@ -106,3 +106,11 @@ def main(args: list[str] | None = None) -> None:
             traceback.print_exc()
         typer.echo(f"kf: error: {error}", err=True)
         sys.exit(EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED)
+    except OSError as error:  # a full disk, a terminal that went away
+        if arguments[:1] == ["--debug"]:
+            traceback.print_exc()
+        typer.echo(f"kf: error: {error}", err=True)
+        sys.exit(EXIT_FAILED)
+    except MemoryError:
+        typer.echo("kf: error: not enough memory for this", err=True)
+        sys.exit(EXIT_FAILED)

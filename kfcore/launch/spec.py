@@ -13,6 +13,8 @@ from kfcore.errors import UsageError
 
 __all__ = ["LaunchResult", "LaunchSpec", "WorkerResult", "default_threads", "resolve_command"]
 
+MAX_WORKERS = 8192  # the most that a schedule knows
+
 
 @dataclass(frozen=True)
 class LaunchSpec:
@@ -21,7 +23,7 @@ class LaunchSpec:
     Attributes:
         command: program and arguments of every worker; a ``.py`` file alone is run by the
             interpreter that runs the launcher, which is also what ``python`` means.
-        world_size: number of workers, >= 1.
+        world_size: number of workers, in [1, 8192].
         policies: ``FILE:CLASS`` entries handed to every worker.
         timeout_s: the workers' default deadline of a blocking operation, seconds, > 0.
         log_dir: folder for ``rank.<r>.out`` and ``rank.<r>.err``, made if missing, or None.
@@ -43,8 +45,10 @@ class LaunchSpec:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be launched."""
-        if self.world_size < 1:
-            raise UsageError(f"number of workers must be >= 1, got {self.world_size}")
+        if not 1 <= self.world_size <= MAX_WORKERS:
+            raise UsageError(
+                f"number of workers must be in [1, {MAX_WORKERS}], got {self.world_size}"
+            )
         if not self.command:
             raise UsageError("no program to run: give one after the options")
         if not 0 < self.timeout_s < float("inf"):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from numbers import Real
 
 from kfcore import _native
+from kfcore.checks import text
 from kfcore.errors import UsageError
 from kfcore.monitors import Undefined
 
@@ -53,7 +54,10 @@ class Action:
             UsageError: the value has the wrong type.
         """
         name, value = self.setting()
-        return _native.Change(name, value, getattr(self, "reason", ""), policy)
+        if isinstance(value, str):
+            text(value, name)
+        reason = text(getattr(self, "reason", ""), f"the reason of {type(self).__name__}")
+        return _native.Change(text(name, "the setting's name"), value, reason, policy)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,9 @@ class Kf:
     bucket_mib: float = field(
         25.0, doc="a bucket is closed when it holds this much", unit="MiB", above=0
     )
-    segment_kib: int = field(0, doc="pipelining unit; 0: whole chunks", unit="KiB", at_least=0)
+    segment_kib: int = field(
+        0, doc="pipelining unit; 0: whole chunks", unit="KiB", at_least=0, at_most=2**40
+    )
     overlap: bool = field(True, doc="start a bucket while backward still runs")
     tier: str = field(
         "auto",

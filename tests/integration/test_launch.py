@@ -394,7 +394,8 @@ def test_unwritable_log_folder_is_an_error_that_leaves_nothing_running(script, t
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n": 0}, "number of workers must be >= 1, got 0"),
+        ({"n": 0}, r"number of workers must be in \[1, 8192\], got 0"),
+        ({"n": 10**12}, r"number of workers must be in \[1, 8192\]"),
         ({"n": 1, "timeout_s": 0.0}, "timeout_s must be finite and > 0"),
         ({"n": 1, "grace_s": -1.0}, "grace_s must be finite and >= 0"),
     ],

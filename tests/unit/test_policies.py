@@ -313,3 +313,19 @@ def test_each_rank_fills_its_own_word_and_the_layout_follows_the_world_size():
     jobs[0].propose(Resize(7))
     jobs[0].step_done(*jobs[0].fill(LocalStep()))
     assert jobs[0].sum_len == before + 4
+
+
+@pytest.mark.parametrize(
+    ("action", "says"),
+    [
+        (
+            SetLocalBatch(8, reason="half of \udc80"),
+            "the reason of SetLocalBatch must be valid",
+        ),
+        (SetLocalBatch(8, reason=5), "the reason of SetLocalBatch must be a text"),
+        (SetSchedule("ring\udc80"), "schedule must be valid Unicode"),
+    ],
+)
+def test_an_action_that_cannot_be_written_down_is_refused(action, says):
+    with pytest.raises(UsageError, match=says):
+        action.to_change("mine")

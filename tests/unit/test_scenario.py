@@ -1,5 +1,6 @@
 """Scenarios: strict reading, clear faults, overrides."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,49 @@ def test_scenario_fault_names_file_key_and_rule(table, key, value, says):
     with pytest.raises(UsageError, match=says) as caught:
         parse(raw, "my.toml")
     assert str(caught.value).startswith("my.toml: ")
+
+
+HUGE = (2**53 + 1, 2**63, 10**400, -(10**400), 1e300, 1e-300, 1e18)
+
+
+@pytest.mark.parametrize("value", HUGE, ids=[f"case{place}" for place in range(len(HUGE))])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "cluster.hosts",
+        "cluster.ranks_per_host",
+        "cluster.nic_gbps",
+        "cluster.latency_us",
+        "cluster.reduce_gbytes_per_s",
+        "workload.samples_per_s",
+        "workload.local_batch",
+        "workload.overhead_ms",
+        "workload.jitter_sigma",
+        "workload.learning_rate",
+        "system.segment_kib",
+        "system.bucket_mib",
+    ],
+)
+def test_an_absurd_number_is_simulated_or_refused(key, value):
+    scenario = parse(minimal()).with_values({"run.steps": 2})
+    refusal = None
+    try:
+        kfsim.simulate(scenario.with_values({key: value}))
+    except UsageError as error:
+        refusal = str(error)
+    says = f"{key.split('.')[1]}: must|world_size must|would end after"
+    assert refusal is None or re.search(says, refusal)
+
+
+@pytest.mark.parametrize("text", ["x = " + "[" * 5000, "x = " + "1" * 5000, "\udcff", "\0"])
+def test_scenario_that_is_hardly_toml_is_refused(tmp_path, text):
+    path = tmp_path / "s.toml"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(UsageError, match="not TOML"):
+        kfsim.load(path)
+    path.write_text('extends = "a\\u0000b"')
+    with pytest.raises(UsageError, match="zero byte"):
+        kfsim.load(path)
 
 
 @pytest.mark.parametrize("table", ["cluster", "workload", "system"])
