@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 import enum
-from typing import Annotated, Final, overload
+from typing import Annotated, Any, Final, overload
 
 import numpy
 from numpy.typing import NDArray
@@ -348,6 +348,8 @@ class Caller:
     def __init__(self, session: Session, ndarray: object) -> None: ...
 
     def all_reduce(self, array: object, op: str, timeout_s: float) -> bool: ...
+
+    def all_reduce_list(self, arrays: list[Any], op: str, most_bytes: int, timeout_s: float) -> bool: ...
 
 class SettingKind(enum.Enum):
     hyper = 0

@@ -60,7 +60,7 @@ class Collectives(Operations):
             and timeout_s is None
             and not (copy or async_op)
             and self._caller is not None
-            and self._shared.trace is None
+            and not self._must_look()
             and type(op) is str
             and self._caller.all_reduce(array, op, self._shared.timeout_s)
         ):
@@ -115,6 +115,17 @@ class Collectives(Operations):
             raise UsageError(
                 f"one op for each array: got {len(op)} ops for {len(arrays)} arrays"
             )
+        if (
+            name is None
+            and timeout_s is None
+            and not async_op
+            and self._caller is not None
+            and not self._must_look()
+            and type(op) is str
+            and type(arrays) is list
+            and self._caller.all_reduce_list(arrays, op, fusion_bytes, self._shared.timeout_s)
+        ):
+            return arrays
         buckets = _buckets(arrays, fusion_bytes)
         if len(buckets) == 1:
             return self._perform(

@@ -63,8 +63,7 @@ class Operations:
         self._rank = rank
         self._size = size
         # The short way for plain calls among all ranks; see native/bindings/bind_caller.cc.
-        plain = group is None and not shared.check_call_sites
-        self._caller = _native.Caller(shared.native, np.ndarray) if plain else None
+        self._caller = _native.Caller(shared.native, np.ndarray) if group is None else None
 
     def _perform(
         self,

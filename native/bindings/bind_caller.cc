@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -159,13 +160,7 @@ class Caller {
     const std::optional<ReduceOp> op = op_of(op_name);
     if (!op || busy_) return false;
     Exported exported;
-    std::optional<Piece> piece;
-    const nb::handle type = array.type();
-    if (type.is(ndarray_)) {
-      piece = from_buffer(array, exported);
-    } else if (type.is(tensor_type_) || learn(type)) {
-      piece = from_tensor(array);
-    }
+    std::optional<Piece> piece = piece_of(array, exported);
     if (!piece) return false;
     piece->op = *op;
     pieces_[0] = *piece;
@@ -176,11 +171,40 @@ class Caller {
     return true;
   }
 
+  // All arrays of the list as one operation, when they have at most `most_bytes` together.
+  bool all_reduce_list(const nb::typed<nb::list, nb::any>& arrays, const char* op_name,
+                       std::int64_t most_bytes, double timeout_s) {
+    const std::optional<ReduceOp> op = op_of(op_name);
+    if (!op) return false;
+    std::deque<Exported> exported;
+    std::vector<Piece> pieces;
+    pieces.reserve(arrays.size());
+    std::int64_t bytes = 0;
+    for (const nb::handle array : arrays) {
+      const std::optional<Piece> piece = piece_of(array, exported.emplace_back());
+      if (!piece) return false;
+      pieces.push_back({piece->data, piece->count, piece->dtype, *op});
+      bytes += piece->count * element_bytes(piece->dtype);
+    }
+    if (bytes > most_bytes) return false;
+    const auto kept = nb::steal(PySequence_List(arrays.ptr()));  // it may change meanwhile
+    const nb::gil_scoped_release unlocked;
+    run_blocking(session_, Collective::all_reduce, pieces, 0, {}, timeout_s);
+    return true;
+  }
+
  private:
   struct Busy {
     bool& flag;
     ~Busy() { flag = false; }
   };
+
+  std::optional<Piece> piece_of(nb::handle array, Exported& exported) {
+    const nb::handle type = array.type();
+    if (type.is(ndarray_)) return from_buffer(array, exported);
+    if (type.is(tensor_type_) || learn(type)) return from_tensor(array);
+    return std::nullopt;
+  }
 
   static std::optional<Piece> from_buffer(nb::handle array, Exported& exported) {
     if (!exported.take(array.ptr())) return std::nullopt;
@@ -244,7 +268,9 @@ class Caller {
 void bind_caller(nb::module_& m) {
   nb::class_<Caller>(m, "Caller")
       .def(nb::init<Session&, nb::object>(), "session"_a, "ndarray"_a, nb::keep_alive<1, 2>())
-      .def("all_reduce", &Caller::all_reduce, "array"_a, "op"_a, "timeout_s"_a);
+      .def("all_reduce", &Caller::all_reduce, "array"_a, "op"_a, "timeout_s"_a)
+      .def("all_reduce_list", &Caller::all_reduce_list, "arrays"_a, "op"_a, "most_bytes"_a,
+           "timeout_s"_a);
 }
 
 }  // namespace kf::bindings

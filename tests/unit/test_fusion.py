@@ -1,9 +1,11 @@
 """Grouped calls: how many messages, in which buckets, and the same bits every time."""
 
+import threading
 import time
 
 import numpy as np
 import pytest
+import torch
 from worlds import run_world
 
 from kfcore import inproc_world
@@ -83,3 +85,42 @@ def test_results_are_the_same_bits_from_run_to_run_and_on_all_ranks(transport):
         return run_world(transport, 4, work)
 
     assert len({result for seed in range(5) for result in run(seed)}) == 1
+
+
+@pytest.mark.parametrize("order", [list, tuple])
+def test_the_short_way_and_the_long_way_give_the_same(order):
+    """A plain list of plain arrays takes the short way through the bindings."""
+
+    def work(session):
+        arrays = order(
+            [
+                np.ones(3),
+                torch.ones(4, dtype=torch.float16),
+                np.zeros((0, 2)),
+                np.arange(6, dtype=np.int8).reshape(2, 3),
+                np.array(True),
+                np.ones((3, 3), np.complex64).T,
+            ]
+        )
+        assert session.grouped_all_reduce(arrays) is arrays
+        assert [np.asarray(a).sum() for a in arrays] == [6, 8, 0, 30, 1, 18]
+        return session.stats().operations
+
+    assert inproc_world(2, work) == [1, 1]
+
+
+def test_a_list_may_change_while_it_is_reduced():
+    def work(session):
+        arrays = [np.ones(100_000) for _ in range(4)]
+        seen = list(arrays)
+        if session.rank == 0:
+            changer = threading.Timer(0.05, arrays.clear)
+            changer.start()
+            session.grouped_all_reduce(arrays)
+            changer.join()
+        else:
+            time.sleep(0.2)
+            session.grouped_all_reduce(arrays)
+        assert all((a == 2).all() for a in seen)
+
+    inproc_world(2, work)
