@@ -90,8 +90,9 @@ void Session::Impl::on_request(int peer, const Frame& frame, std::string_view na
   if (answer(peer, text, version)) return;
   const auto same = [peer](const Asked& asked) { return asked.peer == peer; };
   if (std::any_of(asked_.begin(), asked_.end(), same)) {
-    throw Error(ErrorCode::transport, "rank " + std::to_string(peer) +
-                                          " broke the protocol: it asks for two models at once");
+    throw Error(
+        ErrorCode::transport,
+        "rank " + std::to_string(peer) + " broke the protocol: it asks for two models at once");
   }
   asked_.push_back({peer, text, version});
 }

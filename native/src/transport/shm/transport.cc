@@ -27,7 +27,7 @@ constexpr int kLooksPerClock = 32;
 // Two ranks that both sleep wake each other too late to be caught spinning briefly, so short
 // spins alone would never tell that the machine has become free: now and then one spins for
 // long.
-constexpr int kFirstProbe = 16;   // waits until the first
+constexpr int kFirstProbe = 16;  // waits until the first
 constexpr int kLastProbe = 256;  // waits between them when none has paid
 
 int usable_cores() noexcept {
