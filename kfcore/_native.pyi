@@ -156,6 +156,9 @@ class Replay:
     def messages(self) -> int: ...
 
     @property
+    def memory_bytes(self) -> int: ...
+
+    @property
     def lower_bound_s(self) -> float: ...
 
 class SharedMemory:

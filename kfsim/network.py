@@ -14,8 +14,8 @@ __all__ = ["Collective", "Links"]
 
 Times = NDArray[np.float64]
 
-# Prepared collectives are kept up to this many messages in all (about 100 bytes each).
-_KEPT_MESSAGES = 1_500_000
+# Prepared collectives are kept up to this much memory in all.
+_KEPT_BYTES = 200_000_000
 _BYTES_PER_GBIT = 1e9 / 8
 # Sides of a card that traffic from outside the cluster uses: (source host, destination host).
 _OUTSIDE = -1
@@ -47,7 +47,7 @@ class Links:
         self._background: tuple[tuple[int, int, int], ...] = ()
         self._fabrics: dict[Any, _native.Fabric] = {}
         self._kept: OrderedDict[Any, tuple[_native.Replay, NDArray[np.int64]]] = OrderedDict()
-        self._kept_messages = 0
+        self._kept_bytes = 0
         self.tiers: dict[str, str] = {}
 
     @property
@@ -131,10 +131,10 @@ class Links:
         )
         self.tiers[f"{spec} over {world_size}"] = f"{replay.tier}: {replay.tier_reason}"
         self._kept[key] = (replay, np.array(replay.bytes_sent, dtype=np.int64))
-        self._kept_messages += replay.messages
-        while self._kept_messages > _KEPT_MESSAGES and len(self._kept) > 1:
+        self._kept_bytes += replay.memory_bytes
+        while self._kept_bytes > _KEPT_BYTES and len(self._kept) > 1:
             _, (oldest, _) = self._kept.popitem(last=False)
-            self._kept_messages -= oldest.messages
+            self._kept_bytes -= oldest.memory_bytes
 
     def _fabric(
         self, world_size: int, background: tuple[tuple[int, int, int], ...], cap: float | None

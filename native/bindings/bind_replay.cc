@@ -87,6 +87,7 @@ void bind_replay(nb::module_& m) {
       .def_prop_ro("bytes_sent", &Replay::bytes_sent)
       .def_prop_ro("bytes_received", &Replay::bytes_received)
       .def_prop_ro("messages", &Replay::messages)
+      .def_prop_ro("memory_bytes", &Replay::memory_bytes)
       .def_prop_ro("lower_bound_s", &Replay::lower_bound_s);
 }
 

@@ -144,9 +144,17 @@ def test_ranks_of_one_host_share_its_card():
     assert packed == pytest.approx(2 * (2e6 / RATE + LATENCY_S), rel=1e-9)
 
 
-def test_prepared_collectives_are_dropped_when_they_are_many():
-    small = links(64)
-    for size in range(1, 200):
-        small.run("ring", 256 * size, np.zeros(64))
-    assert small._kept_messages <= 1_500_000
-    assert 100 < len(small._kept) < 199
+def test_prepared_collectives_are_dropped_when_they_take_much_memory():
+    many = links(100)
+    for size in range(1, 101):  # a clique of 100 takes 2.6 MB
+        many.run("clique", 400 * size, np.zeros(100))
+    assert 100_000_000 < many._kept_bytes <= 200_000_000
+    assert 40 < len(many._kept) < 100
+
+
+def test_rings_are_kept_in_little_memory():
+    many = links(256)
+    for size in range(1, 101):
+        many.run("ring", 4096 * size, np.zeros(256))
+    assert len(many._kept) == 100
+    assert many._kept_bytes < 110_000_000

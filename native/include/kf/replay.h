@@ -74,6 +74,7 @@ struct ReplayOptions {
 
 namespace replay {
 class Memory;
+struct Lean;
 struct Program;
 }  // namespace replay
 
@@ -104,6 +105,7 @@ class Replay {
   const std::vector<std::int64_t>& bytes_sent() const noexcept { return bytes_sent_; }
   const std::vector<std::int64_t>& bytes_received() const noexcept { return bytes_received_; }
   std::int64_t messages() const noexcept { return messages_; }
+  std::int64_t memory_bytes() const noexcept { return memory_bytes_; }  // held, about
   // No rank set can finish earlier than this after all are ready: the busiest port's
   // bytes/rate.
   double lower_bound_s() const noexcept { return lower_bound_s_; }
@@ -111,13 +113,15 @@ class Replay {
  private:
   std::vector<double> compute(std::span<const double> ready_s) const;
 
-  std::unique_ptr<const replay::Program> program_;
+  std::unique_ptr<replay::Program> program_;
+  std::unique_ptr<const replay::Lean> lean_;  // instead of the program's messages, or null
   std::unique_ptr<replay::Memory> memory_;
   Tier tier_ = Tier::recurrence;
   std::string tier_reason_;
   std::vector<std::int64_t> bytes_sent_;
   std::vector<std::int64_t> bytes_received_;
   std::int64_t messages_ = 0;
+  std::int64_t memory_bytes_ = 0;
   double lower_bound_s_ = 0.0;
   double batch_fraction_ = 0.0;
   double tier_error_ = 0.0;

@@ -73,6 +73,16 @@ struct Program {
     return connections[static_cast<std::size_t>(message.connection)];
   }
 
+  // Frees what only a replay message by message needs.
+  void drop_messages() {
+    messages = {};
+    loads = {};
+    round_begin = {};
+    sends = {};
+    slots = {};
+    first_slot = {};
+  }
+
   // One channel that is not cut: rounds follow each other, nothing overlaps.
   bool one_lane() const noexcept {
     return channels == 0 || (channels == 1 && segments.front() == 1);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kf/error.h"
+#include "replay/lean.h"
 #include "replay/program.h"
 
 namespace kf {
@@ -29,6 +30,8 @@ constexpr std::int64_t kFluidMessages = 1500;
 constexpr std::int64_t kManyMessages = 30'000;
 constexpr double kFewBatch = 0.01, kFewError = 0.015;
 constexpr double kManyBatch = 0.05, kManyError = 0.03;
+// About what a message and a connection take: message, load, two slots; connection and path.
+constexpr std::int64_t kMessageBytes = 130, kConnectionBytes = 60;
 // Kept answers per Replay.
 constexpr std::size_t kKeptRuns = 4;
 
@@ -143,7 +146,7 @@ Tier tier_from_string(const std::string& name) {
 
 Replay::Replay(const Schedule& schedule, const Fabric& fabric, std::int64_t buffer_bytes,
                const ReplayOptions& options)
-    : program_(std::make_unique<const replay::Program>(
+    : program_(std::make_unique<replay::Program>(
           replay::make_program(schedule, fabric, buffer_bytes, options))),
       memory_(std::make_unique<replay::Memory>()),
       bytes_sent_(static_cast<std::size_t>(schedule.world_size), 0),
@@ -168,6 +171,15 @@ Replay::Replay(const Schedule& schedule, const Fabric& fabric, std::int64_t buff
   tier_error_ = error_of(*program_, fabric, tier_, batch_fraction_);
   tier_reason_ = choice.reason;
   if (!port_s.empty()) lower_bound_s_ = *std::max_element(port_s.begin(), port_s.end());
+  if (tier_ == Tier::recurrence && tier_error_ == 0.0 && program_->one_lane()) {
+    if (std::optional<replay::Lean> lean = replay::make_lean(*program_)) {
+      lean_ = std::make_unique<const replay::Lean>(*std::move(lean));
+      program_->drop_messages();
+    }
+  }
+  const auto cells = static_cast<std::int64_t>(program_->messages.size());
+  memory_bytes_ = 8 * messages_ + cells * kMessageBytes +
+                  static_cast<std::int64_t>(program_->connections.size()) * kConnectionBytes;
 }
 
 Replay::~Replay() = default;
@@ -203,6 +215,8 @@ std::vector<double> Replay::compute(std::span<const double> ready_s) const {
     finish_s = replay::run_fluid(*program_, ready_s);
   } else if (tier_ == Tier::batched) {
     finish_s = replay::run_batched(*program_, ready_s, batch_fraction_);
+  } else if (lean_) {
+    finish_s = replay::run_lean(*lean_, ready_s);
   } else {
     finish_s = program_->one_lane() ? replay::run_rounds(*program_, ready_s)
                                     : replay::run_ports(*program_, ready_s);
