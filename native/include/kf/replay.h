@@ -91,8 +91,8 @@ class Replay {
 
   // finish_s[r]: when rank r has received, reduced and sent all it must; ready_s[r] when it
   // enters the operation. Both [world_size], seconds from any origin.
-  // Starts are rounded to 2^-36 s of each other, and the answers to the last few patterns of
-  // starts are kept: a job in a steady state computes one step only.
+  // Starts are rounded up to whole 2^-30 s (0.93 ns) after the earliest, and the answers to the
+  // last few patterns of starts are kept: a job in a steady state computes one step only.
   // Throws Error{usage} on a wrong length or a time that is not finite; Error{internal} if an
   // invariant breaks (a message lost, or a finish below the lower bound).
   std::vector<double> run(std::span<const double> ready_s) const;

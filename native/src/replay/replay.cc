@@ -16,7 +16,7 @@ namespace {
 
 // Rounding of sums of thousands of terms; far below anything the model means.
 constexpr double kRounding = 1e-9;
-constexpr double kQuantum_s = 0x1p-36;  // 15 ps
+constexpr double kQuantum_s = 0x1p-30;  // 0.93 ns
 
 bool has_shared_links(const Fabric& net) {
   const bool racks = !net.rack_of_host.empty() && !std::isinf(net.rack_bytes_per_s);
@@ -33,7 +33,7 @@ constexpr double kManyBatch = 0.05, kManyError = 0.03;
 // About what a message and a connection take: message, load, two slots; connection and path.
 constexpr std::int64_t kMessageBytes = 130, kConnectionBytes = 60;
 // Kept answers per Replay.
-constexpr std::size_t kKeptRuns = 4;
+constexpr std::size_t kKeptRuns = 32;
 
 struct Choice {
   Tier tier;
@@ -197,7 +197,7 @@ std::vector<double> Replay::run(std::span<const double> ready_s) const {
   replay::Memory::Key key(ready_s.size());
   std::vector<double> starts_s(ready_s.size());
   for (std::size_t rank = 0; rank < key.size(); ++rank) {
-    key[rank] = std::llround((ready_s[rank] - first_s) / kQuantum_s);
+    key[rank] = static_cast<std::int64_t>(std::ceil((ready_s[rank] - first_s) / kQuantum_s));
     starts_s[rank] = static_cast<double>(key[rank]) * kQuantum_s;
   }
   std::optional<std::vector<double>> finish_s = memory_->find(key);
