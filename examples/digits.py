@@ -83,6 +83,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, help="end after this many steps")
     parser.add_argument("--local-batch", type=int, default=8, help="samples a rank and step")
     parser.add_argument("--learning-rate", type=float, default=0.5)
+    parser.add_argument(
+        "--transport",
+        choices=("auto", "tcp"),
+        default="auto",
+        help="tcp: also between workers of one host, which else share memory",
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--log", type=Path, help="write one JSON line a step")
     parser.add_argument("--events", type=Path, help="write decisions as JSON lines")
@@ -95,7 +101,7 @@ def main() -> None:
     torch.set_num_threads(1)  # one core a process: ranks share this machine
     task = Digits(seed=options.seed)
     with (
-        kf.init() as session,
+        kf.init(transport=options.transport) as session,
         kf.Job(
             session,
             local_batch=options.local_batch,

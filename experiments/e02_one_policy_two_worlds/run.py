@@ -61,7 +61,7 @@ def real_steps(out: Path, seed: int, steps: int) -> list[dict[str, Any]]:
     workload = load(SCENARIO).workload
     arguments = ("--epochs", EPOCHS, "--steps", steps, "--seed", seed, "--log", log)
     arguments += ("--local-batch", workload.local_batch)
-    arguments += ("--learning-rate", workload.learning_rate)
+    arguments += ("--learning-rate", workload.learning_rate, "--transport", "tcp")
     spec = LaunchSpec(
         command=(sys.executable, str(EXAMPLE), *map(str, arguments)),
         world_size=WORKERS,
