@@ -1,6 +1,7 @@
 """Schedules from strangers: whatever a file or spec holds, it is read or refused."""
 
 import contextlib
+import copy
 import json
 import math
 
@@ -65,7 +66,7 @@ def test_any_change_of_a_file_is_read_or_refused(changes):
         with contextlib.suppress(LookupError, TypeError):  # an earlier change took it away
             for key in path[:-1]:
                 table = table[key]
-            table[path[-1]] = value
+            table[path[-1]] = copy.deepcopy(value)  # or a later change could tie a knot
     try:
         schedule = ks.from_json(json.dumps(data))
     except UsageError:
