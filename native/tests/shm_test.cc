@@ -202,7 +202,7 @@ TEST_P(SharedPayloads, AllReduceIsExact) {
       options.registered = pool;
       options.session.schedule = schedule;
       run_world(n, options, [&](Session& session) {
-        for (const std::size_t count : {5000UL, 100'003UL, 1'000'000UL}) {
+        for (const std::size_t count : {5000UL, 100'003UL, 4'300'000UL}) {
           std::vector<float> own;
           float* data = nullptr;
           if (GetParam().registered) {
@@ -236,7 +236,7 @@ TEST(SharedMemoryLoss, ALoanTakenBackDoesNotMakeItsLenderTheCulprit) {
   std::vector<std::string> said;
   run_world(3, options, [&](Session& session) {
     if (session.rank() == 0) return std::this_thread::sleep_for(std::chrono::seconds(1));
-    std::vector<float> data(std::size_t{1} << 18, 1.0F);
+    std::vector<float> data(5'000'000, 1.0F);
     const auto handle =
         session.start(Collective::broadcast, {piece_of(data.data(), data.size())}, 2);
     if (session.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(700));
@@ -407,7 +407,7 @@ TEST(HostTransport, LentMemoryIsTakenBackWhenTheLenderGivesUp) {
     options.registered = pool;
     options.session.schedule = "binary_tree";
     run_world(2, options, [&](Session& session) {
-      constexpr std::size_t kCount = 100'000;
+      constexpr std::size_t kCount = 5'000'000;
       std::vector<float> own(kCount);
       float* data = registered
                         ? reinterpret_cast<float*>(pool->allocate(kCount * sizeof(float)))

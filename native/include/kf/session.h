@@ -143,8 +143,10 @@ class Session {
   bool done(const Handle& handle) const;  // wait() would not block
   // When the operation started, and when it was done; the same where it is not.
   static std::pair<Clock::time_point, Clock::time_point> times(const Handle& handle);
-  void run(Collective collective, std::vector<Piece> pieces, int root, const std::string& name,
-           Clock::time_point deadline, const Interrupt& interrupt = {});
+  // Starts and waits. Repeated with the same types and counts it allocates nothing.
+  void run(Collective collective, const std::vector<Piece>& pieces, int root,
+           const std::string& name, Clock::time_point deadline,
+           const Interrupt& interrupt = {});
 
   SessionStats stats() const;
   void close() noexcept;  // says goodbye to the peers; harmless when closed or dead

@@ -57,6 +57,11 @@ struct Frame {
   // data, not on the wire: the receiver may read the payload where it lies. False where both
   // ends write over what they send each other: each would wait for the other to read first.
   bool may_lend = true;
+  // data, not on the wire: bytes that the whole operation sends to this peer, 0: unknown.
+  std::uint64_t operation_bytes = 0;
+  // data: the payload stands in the receiver's memory already (Delivery::returned), so that
+  // only the frame itself is sent.
+  bool in_place = false;
 };
 
 // How one incoming data frame is to be delivered; filled in by FrameSink::begin.
@@ -66,9 +71,15 @@ struct Delivery {
     stream,  // hand the payload to consume() piece by piece
   };
   Mode mode = Mode::direct;
-  std::vector<Region> regions;  // direct: together exactly payload_bytes long
+  // direct: where the payload goes; stream with may_return: where its result stands. Together
+  // exactly payload_bytes long.
+  std::vector<Region> regions;
   int peer = -1;
   Frame frame;
+  // stream: the result is what the peer is to be sent next, so where the payload lies in the
+  // peer's memory the transport may write it there at once, and says so in `returned`.
+  bool may_return = false;
+  bool returned = false;
   std::uint64_t offset = 0;   // stream: payload bytes consumed so far
   void* context = nullptr;    // the sink's own
   std::uint64_t message = 0;  // the sink's own

@@ -1,5 +1,7 @@
 #include "executor/executor.h"
 
+#include <algorithm>
+
 #include <cstring>
 
 namespace kf {
@@ -20,23 +22,29 @@ Executor::Executor(Transport& transport, int rank, int world_size)
 }
 
 std::shared_ptr<Operation> Executor::start(OperationSpec spec) {
-  const OpKey key{spec.key.scope, next_sequence_[spec.key.scope]};
-  spec.key = key;
   spec.peers = static_cast<int>(peers_.size());
-  auto operation = std::make_shared<Operation>(std::move(spec));
-  ++next_sequence_[key.scope];  // an operation that was refused has not been started
-  const std::uint64_t number = next_number_++;
-  Running& running = running_.emplace(number, Running{operation, number}).first->second;
-  number_of_[key] = number;
+  const std::vector<Piece> pieces = spec.pieces;
+  auto operation =
+      std::make_shared<Operation>(std::make_shared<OperationShape>(std::move(spec)));
+  operation->restart(pieces);
+  start(operation);
+  return operation;
+}
+
+void Executor::start(std::shared_ptr<Operation> starting) {
+  const std::uint64_t scope = starting->spec().key.scope;
+  std::uint64_t& next = scope == 0 ? next_unnamed_ : next_sequence_[scope];
+  starting->set_key({scope, next++});
+  running_.push_back({std::move(starting), next_number_++});
+  const Operation& operation = *running_.back().operation;
   for (std::size_t p = 0; p < peers_.size(); ++p) {
-    if (operation->edges()[p].announce && !peers_[p].departed) {
-      announce(static_cast<int>(p), *operation);
+    if (operation.edges()[p].announce && !peers_[p].departed) {
+      announce(static_cast<int>(p), operation);
     }
   }
-  take_waiting(running);
-  refuse_departed(*operation);
-  if (!death_) advance(running);
-  return operation;
+  take_waiting(running_.back());
+  refuse_departed(operation);
+  if (!death_) advance(running_.back());
 }
 
 // A peer that has left may have sent all that this operation needs of it; more will not come.
@@ -46,7 +54,7 @@ void Executor::refuse_departed(const Operation& operation) {
     if (!peers_[p].departed || !operation.needs(peer)) continue;
     die(ErrorCode::peer_lost, rank_name(peer) +
                                   " has closed its session and cannot take part in " +
-                                  operation.spec().describe());
+                                  operation.shape()->words());
   }
 }
 
@@ -56,8 +64,9 @@ void Executor::progress() {
 
 void Executor::take_waiting(Running& running) {
   const std::shared_ptr<Operation> operation = running.operation;
-  const OpKey key = operation->spec().key;
+  const OpKey key = operation->key();
   for (std::size_t p = 0; p < peers_.size() && !death_; ++p) {
+    if (peers_[p].announced.empty()) continue;
     const auto found = peers_[p].announced.find(key);
     if (found == peers_[p].announced.end()) continue;
     const Announcement announcement = std::move(found->second);
@@ -82,7 +91,7 @@ void Executor::accept(Running& running, const Unexpected& data) {
   if (message == Operation::kNone || !operation.arrive(message) ||
       data.bytes.size() != static_cast<std::size_t>(
                                operation.layout().payload_bytes(operation.range(message)))) {
-    return break_off(data.peer, "data that do not belong to " + operation.spec().describe());
+    return break_off(data.peer, "data that do not belong to " + operation.shape()->words());
   }
   const std::span<std::byte> held = operation.hold(message, data.bytes.size());
   if (!held.empty()) std::memcpy(held.data(), data.bytes.data(), held.size());
@@ -100,7 +109,7 @@ void Executor::advance(Running& running) {
   for (auto m = operation->take_ready(); m != Operation::kNone && !running.mismatched;
        m = operation->take_ready()) {
     const LocalTransfer& t = operation->transfer(m);
-    Operation::Edge& edge = operation->edges()[static_cast<std::size_t>(t.peer)];
+    Edge& edge = operation->edges()[static_cast<std::size_t>(t.peer)];
     if (!t.is_send) {
       if (!operation->filled(m)) continue;  // begin() finds it ready when it comes
       operation->apply_held(m);
@@ -118,11 +127,18 @@ void Executor::advance(Running& running) {
 }
 
 void Executor::retire(std::uint64_t number) {
-  const auto found = running_.find(number);
+  const auto found = by_number(number);
   if (found == running_.end()) return;
-  number_of_.erase(found->second.operation->spec().key);
   running_.erase(found);
   ++stats_.operations;
+}
+
+// Operations are started and nearly always finish in order, so the search ends at once.
+std::vector<Executor::Running>::iterator Executor::by_number(std::uint64_t number) {
+  const auto found = std::lower_bound(
+      running_.begin(), running_.end(), number,
+      [](const Running& running, std::uint64_t n) { return running.number < n; });
+  return found != running_.end() && found->number == number ? found : running_.end();
 }
 
 void Executor::post(Running& running, Operation::MessageId message) {
@@ -135,10 +151,14 @@ void Executor::post(Running& running, Operation::MessageId message) {
   frame.kind = FrameKind::data;
   frame.transfer = t.id;
   frame.cell = operation.cell(message);
-  frame.key = operation.spec().key;
+  frame.key = operation.key();
   frame.fingerprint = operation.spec().fingerprint;
   frame.payload_bytes = static_cast<std::uint64_t>(operation.layout().payload_bytes(range));
   frame.may_lend = !t.swaps;
+  frame.operation_bytes = static_cast<std::uint64_t>(
+      operation.edges()[static_cast<std::size_t>(t.peer)].send_bytes);
+  frame.in_place = operation.in_place(message);
+  if (frame.in_place) regions_.clear();
   PeerStats& stats = stats_.peers[static_cast<std::size_t>(t.peer)];
   ++stats.messages_sent;
   stats.bytes_sent += static_cast<std::int64_t>(frame.payload_bytes);
@@ -149,10 +169,10 @@ void Executor::post(Running& running, Operation::MessageId message) {
 void Executor::announce(int peer, const Operation& operation) {
   Frame frame;
   frame.kind = FrameKind::start;
-  frame.key = operation.spec().key;
+  frame.key = operation.key();
   frame.fingerprint = operation.spec().fingerprint;
   ++stats_.control_messages;
-  transport_.send_control(peer, frame, operation.spec().describe());
+  transport_.send_control(peer, frame, operation.shape()->words());
 }
 
 void Executor::request(int peer, const std::string& name, std::int64_t version) {
@@ -178,12 +198,12 @@ std::string Executor::explain(const Operation& operation, Clock::time_point now)
   std::vector<int> elsewhere;
   std::string other;
   for (std::size_t p = 0; p < peers_.size(); ++p) {
-    const Operation::Edge& edge = operation.edges()[p];
+    const Edge& edge = operation.edges()[p];
     if (static_cast<int>(p) == rank_ || !edge.member) continue;
     if (now - peers_[p].heard > std::chrono::milliseconds(2500)) {
       silent.push_back(static_cast<int>(p));
     } else if (!edge.started && !peers_[p].last_start.empty() &&
-               peers_[p].last_start != operation.spec().describe()) {
+               peers_[p].last_start != operation.shape()->words()) {
       elsewhere.push_back(static_cast<int>(p));
       other += "; " + rank_name(static_cast<int>(p)) + " was last in " + peers_[p].last_start;
     }
@@ -194,12 +214,21 @@ std::string Executor::explain(const Operation& operation, Clock::time_point now)
   return text;
 }
 
+// Messages of one operation follow each other, so the one found last is tried first.
 Executor::Running* Executor::find(const OpKey& key) {
-  const auto found = number_of_.find(key);
-  return found == number_of_.end() ? nullptr : &running_.at(found->second);
+  if (found_last_ < running_.size() && running_[found_last_].operation->key() == key) {
+    return &running_[found_last_];
+  }
+  for (std::size_t i = 0; i < running_.size(); ++i) {
+    if (running_[i].operation->key() != key) continue;
+    found_last_ = i;
+    return &running_[i];
+  }
+  return nullptr;
 }
 
 bool Executor::finished_before(const OpKey& key) const {
+  if (key.scope == 0) return key.sequence < next_unnamed_;
   const auto found = next_sequence_.find(key.scope);
   return found != next_sequence_.end() && key.sequence < found->second;
 }
@@ -220,10 +249,10 @@ bool Executor::agree(Running& running, int peer, std::uint64_t fingerprint,
     return false;
   }
   const std::string which =
-      operation.spec().key.scope == 0
-          ? "unnamed operation " + std::to_string(operation.spec().key.sequence)
+      operation.key().scope == 0
+          ? "unnamed operation " + std::to_string(operation.key().sequence)
           : "a named operation";
-  const std::string mine = rank_name(rank_) + " called " + operation.spec().describe();
+  const std::string mine = rank_name(rank_) + " called " + operation.shape()->words();
   const std::string theirs = rank_name(peer) + " called " + *text;
   die(ErrorCode::mismatch, "ranks disagree about " + which + ": " +
                                (rank_ < peer ? mine + ", " + theirs : theirs + ", " + mine));
@@ -265,10 +294,9 @@ void Executor::bury(Clock::time_point until) noexcept {
   buried_ = true;
   transport_.close(until);
   if (death_ && death_->code() != ErrorCode::aborted) {
-    for (auto& [number, running] : running_) running.operation->restore();
+    for (Running& running : running_) running.operation->restore();
   }
   running_.clear();
-  number_of_.clear();
   unexpected_.clear();
   arriving_.clear();
 }

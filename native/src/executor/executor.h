@@ -33,6 +33,8 @@ class Executor final : public FrameSink {
 
   // Starts an operation; its key's sequence is assigned here, the next one of its scope.
   std::shared_ptr<Operation> start(OperationSpec spec);
+  // The same for one that was just restarted.
+  void start(std::shared_ptr<Operation> operation);
   void progress();  // delivers what has arrived and sends what is ready; never blocks
   // Asks a peer for a model; it answers with messages.
   void request(int peer, const std::string& name, std::int64_t version);
@@ -84,6 +86,7 @@ class Executor final : public FrameSink {
   };
 
   Running* find(const OpKey& key);
+  std::vector<Running>::iterator by_number(std::uint64_t number);
   Peer& peer_at(int peer) { return peers_[static_cast<std::size_t>(peer)]; }
   bool finished_before(const OpKey& key) const;
   void advance(Running& running);  // sends and applies whatever is ready
@@ -104,8 +107,9 @@ class Executor final : public FrameSink {
   Transport& transport_;
   int rank_;
   std::vector<Peer> peers_;
-  std::map<std::uint64_t, Running> running_;  // by number, so in the order they were started
-  std::map<OpKey, std::uint64_t> number_of_;
+  std::vector<Running> running_;  // ascending number: the order they were started in
+  std::size_t found_last_ = 0;    // index of what find() returned
+  std::uint64_t next_unnamed_ = 0;
   std::map<std::uint64_t, std::uint64_t>
       next_sequence_;  // by scope: first one not started here
   std::map<OpKey, std::vector<Unexpected>> unexpected_;

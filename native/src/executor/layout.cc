@@ -68,6 +68,10 @@ std::size_t Layout::piece_at(std::int64_t offset) const noexcept {
   return after == offsets_.begin() ? 0 : static_cast<std::size_t>(after - offsets_.begin() - 1);
 }
 
+void Layout::rebind(std::span<const Piece> pieces) noexcept {
+  for (std::size_t i = 0; i < pieces_.size(); ++i) pieces_[i].data = pieces[i].data;
+}
+
 ByteRange Layout::chunks(const Schedule& schedule, int begin, int count) const noexcept {
   const std::int64_t total = units();
   const int blocks = owned_blocks(schedule.collective, schedule.world_size);

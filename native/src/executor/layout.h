@@ -41,6 +41,9 @@ class Layout {
   // many. Throws Error{usage} for a negative count, or one whose bytes do not fit 63 bits.
   explicit Layout(std::vector<Piece> pieces, const std::vector<std::int64_t>& blocks = {});
 
+  // Takes the memory of other pieces of the same types and counts.
+  void rebind(std::span<const Piece> pieces) noexcept;
+
   std::int64_t bytes() const noexcept { return end_; }  // of the buffer, padding included
   std::int64_t unit_bytes() const noexcept { return unit_; }
   std::int64_t units() const noexcept { return (end_ + unit_ - 1) / unit_; }

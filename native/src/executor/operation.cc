@@ -29,19 +29,23 @@ bool rooted(Collective collective) {
 
 }  // namespace
 
-Operation::Operation(OperationSpec spec)
+OperationShape::OperationShape(OperationSpec spec)
     : spec_(std::move(spec)),
       layout_(spec_.pieces, spec_.blocks),
       edges_(static_cast<std::size_t>(spec_.peers)) {
   cut();
   count_predecessors();
   open_edges();
-  keep_copy();
+}
+
+const std::string& OperationShape::words() const {
+  if (words_.empty()) words_ = spec_.describe();
+  return words_;
 }
 
 // Cuts every local transfer along the grid. In an empty buffer every transfer is one empty
 // message, so that ranks still meet; in any other, transfers without elements do not exist.
-void Operation::cut() {
+void OperationShape::cut() {
   const Plan& plan = *spec_.plan;
   const bool empty = layout_.bytes() == 0;
   MessageId next = 0;
@@ -66,12 +70,10 @@ void Operation::cut() {
                                       std::to_string(next));
   }
   waiting_.assign(next, 0);
-  arrived_.assign(next, 0);
-  messages_left_ = static_cast<std::int64_t>(next);
 }
 
 template <class Fn>
-void Operation::for_successors(MessageId message, Fn&& fn) {
+void OperationShape::for_successors(MessageId message, Fn&& fn) const {
   const std::uint32_t at = cell(message);
   for (const std::uint32_t s : spec_.plan->transfers[transfer_of_[message]].successors) {
     const Cells& cells = cells_[s];
@@ -81,7 +83,7 @@ void Operation::for_successors(MessageId message, Fn&& fn) {
   }
 }
 
-void Operation::count_predecessors() {
+void OperationShape::count_predecessors() {
   for (MessageId m = 0; m < waiting_.size(); ++m) {
     for_successors(m, [&](MessageId successor) { ++waiting_[successor]; });
   }
@@ -90,7 +92,7 @@ void Operation::count_predecessors() {
   }
 }
 
-void Operation::open_edges() {
+void OperationShape::open_edges() {
   const std::vector<int>& members = spec_.plan->members;
   for (const int member : members) edges_[static_cast<std::size_t>(member)].member = true;
   for (std::size_t t = 0; t < cells_.size(); ++t) {
@@ -110,12 +112,29 @@ void Operation::open_edges() {
     edge.await_start = edge.sends_left > 0 && (edge.gated || acknowledge);
     edge.announce =
         edge.receives_left > 0 && (edge.receive_bytes > spec_.eager_bytes || acknowledge);
-    if (edge.await_start) ++starts_left_;
+    if (edge.await_start) ++starts_;
   }
 }
 
+Operation::Operation(std::shared_ptr<const OperationShape> shape)
+    : shape_(std::move(shape)), layout_(shape_->layout_) {}
+
+void Operation::restart(std::span<const Piece> pieces) {
+  layout_.rebind(pieces);
+  waiting_ = shape_->waiting_;
+  arrived_.assign(waiting_.size(), 0);
+  edges_ = shape_->edges_;
+  ready_ = shape_->ready_;
+  taken_ = 0;
+  early_.clear();
+  messages_left_ = static_cast<std::int64_t>(waiting_.size());
+  starts_left_ = shape_->starts_;
+  keep_copy();
+}
+
 void Operation::keep_copy() {
-  if (!spec_.restorable || layout_.bytes() > spec_.eager_bytes) return;
+  copy_.clear();
+  if (!shape_->spec_.restorable || layout_.bytes() > shape_->spec_.eager_bytes) return;
   for (const Piece& piece : layout_.pieces()) {
     const auto* from = static_cast<const std::byte*>(piece.data);
     if (from == nullptr) continue;
@@ -154,17 +173,17 @@ std::vector<int> Operation::waits_for() const {
 }
 
 Operation::MessageId Operation::take_ready() {
-  if (ready_.empty()) return kNone;
-  const MessageId message = ready_.front();
-  ready_.pop_front();
-  return message;
+  if (taken_ < ready_.size()) return ready_[taken_++];
+  ready_.clear();
+  taken_ = 0;
+  return kNone;
 }
 
 void Operation::complete(MessageId message) {
   const LocalTransfer& t = transfer(message);
   if (t.is_send) --edges_[static_cast<std::size_t>(t.peer)].sends_left;
   --messages_left_;
-  for_successors(message, [&](MessageId successor) {
+  shape_->for_successors(message, [&](MessageId successor) {
     if (--waiting_[successor] == 0) ready_.push_back(successor);
   });
 }
@@ -180,7 +199,7 @@ void Operation::peer_started(int peer) {
 
 Operation::MessageId Operation::find(int peer, std::uint32_t transfer_id,
                                      std::uint32_t at) const noexcept {
-  const auto& transfers = spec_.plan->transfers;
+  const auto& transfers = shape_->spec_.plan->transfers;
   const auto found =
       std::lower_bound(transfers.begin(), transfers.end(), transfer_id,
                        [](const LocalTransfer& t, std::uint32_t id) { return t.id < id; });
@@ -188,25 +207,20 @@ Operation::MessageId Operation::find(int peer, std::uint32_t transfer_id,
       found->peer != peer) {
     return kNone;
   }
-  const Cells& cells = cells_[static_cast<std::size_t>(found - transfers.begin())];
+  const auto& cells = shape_->cells_[static_cast<std::size_t>(found - transfers.begin())];
   if (at < cells.first_cell || at - cells.first_cell >= cells.count) return kNone;
   return cells.base + (at - cells.first_cell);
 }
 
 const LocalTransfer& Operation::transfer(MessageId message) const noexcept {
-  return spec_.plan->transfers[transfer_of_[message]];
-}
-
-std::uint32_t Operation::cell(MessageId message) const noexcept {
-  const Cells& cells = cells_[transfer_of_[message]];
-  return cells.first_cell + static_cast<std::uint32_t>(message - cells.base);
+  return shape_->spec_.plan->transfers[shape_->transfer_of_[message]];
 }
 
 ByteRange Operation::range(MessageId message) const noexcept {
-  const Cells& cells = cells_[transfer_of_[message]];
-  const std::int64_t grid = static_cast<std::int64_t>(cell(message)) * spec_.cell_bytes;
+  const auto& cells = shape_->cells_[shape_->transfer_of_[message]];
+  const std::int64_t grid = static_cast<std::int64_t>(cell(message)) * shape_->spec_.cell_bytes;
   return {std::max(cells.range.begin, grid),
-          std::min(cells.range.end, grid + spec_.cell_bytes)};
+          std::min(cells.range.end, grid + shape_->spec_.cell_bytes)};
 }
 
 bool Operation::arrive(MessageId message) noexcept {
@@ -231,12 +245,18 @@ void Operation::apply_held(MessageId message) {
   arrived_[message] = kTaken;
 }
 
+void Operation::mark_returned(MessageId message) noexcept {
+  const auto back = static_cast<std::size_t>(transfer(message).returned_by);
+  const auto& cells = shape_->cells_[back];
+  arrived_[cells.base + (cell(message) - cells.first_cell)] = kInPlace;
+}
+
 std::size_t Operation::apply(MessageId message, std::int64_t skip,
                              std::span<const std::byte> bytes) {
   const LocalTransfer& t = transfer(message);
   const ByteRange where = range(message);
-  const bool divide_now = t.completes && !spec_.plan->divide_at_end;
-  const int world_size = spec_.plan->schedule.world_size;
+  const bool divide_now = t.completes && !shape_->spec_.plan->divide_at_end;
+  const int world_size = shape_->spec_.plan->schedule.world_size;
   std::size_t taken = 0;
   while (taken < bytes.size()) {
     const Elements to = layout_.elements_at(where, skip + static_cast<std::int64_t>(taken));
@@ -248,7 +268,7 @@ std::size_t Operation::apply(MessageId message, std::int64_t skip,
     if (t.combine == Combine::replace) {
       std::memcpy(to.data, from, static_cast<std::size_t>(count * size));
     } else {
-      combine(to.dtype, to.op, to.data, from, count, t.peer < spec_.plan->self);
+      combine(to.dtype, to.op, to.data, from, count, t.peer < shape_->spec_.plan->self);
       if (divide_now && to.op == ReduceOp::avg) divide(to.dtype, to.data, count, world_size);
     }
     taken += static_cast<std::size_t>(count * size);
@@ -258,11 +278,11 @@ std::size_t Operation::apply(MessageId message, std::int64_t skip,
 
 void Operation::finish() {
   finished_at_ = Clock::now();
-  if (!spec_.plan->divide_at_end) return;
+  if (!shape_->spec_.plan->divide_at_end) return;
   for (const Piece& piece : layout_.pieces()) {
     if (piece.op != ReduceOp::avg) continue;
     divide(piece.dtype, static_cast<std::byte*>(piece.data), piece.count,
-           spec_.plan->schedule.world_size);
+           shape_->spec_.plan->schedule.world_size);
   }
 }
 

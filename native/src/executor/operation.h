@@ -12,9 +12,9 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -26,7 +26,7 @@
 namespace kf {
 
 struct OperationSpec {
-  OpKey key;
+  OpKey key;  // its scope; the sequence is given when an operation starts
   std::uint64_t fingerprint = 0;
   std::function<std::string()> describe;  // the fingerprint in words, made only when needed
   std::shared_ptr<const Plan> plan;
@@ -39,29 +39,78 @@ struct OperationSpec {
   std::shared_ptr<const void> memory;  // kept alive until the operation is over
 };
 
-class Operation {
+// What an operation has to do with one other rank.
+struct Edge {
+  std::int64_t send_bytes = 0;
+  std::int64_t sends_left = 0;
+  std::int64_t receive_bytes = 0;
+  std::int64_t receives_left = 0;
+  bool started = false;               // the peer is known to have started this operation
+  bool gated = false;                 // send nothing before it has
+  bool await_start = false;           // the operation is not complete before it has
+  bool announce = false;              // the peer waits for our start frame
+  bool member = false;                // the peer takes part
+  std::vector<std::uint64_t> parked;  // ready to be sent, once the peer has started
+};
+
+// Everything about an operation that does not depend on where its memory lies, so that it is
+// worked out once and used for all operations with the same meaning. Immutable, but for the
+// words that are found when they are first needed.
+class OperationShape {
  public:
   using MessageId = std::uint64_t;
-  static constexpr MessageId kNone = ~MessageId{0};
   static constexpr MessageId kMaxMessages = MessageId{1} << 28;  // of one operation
 
-  // What this operation has to do with one other rank.
-  struct Edge {
-    std::int64_t send_bytes = 0;
-    std::int64_t sends_left = 0;
-    std::int64_t receive_bytes = 0;
-    std::int64_t receives_left = 0;
-    bool started = false;           // the peer is known to have started this operation
-    bool gated = false;             // send nothing before it has
-    bool await_start = false;       // the operation is not complete before it has
-    bool announce = false;          // the peer waits for our start frame
-    bool member = false;            // the peer takes part
-    std::vector<MessageId> parked;  // ready to be sent, once the peer has started
+  struct Cells {  // the messages of one local transfer
+    ByteRange range;
+    std::uint32_t first_cell = 0;
+    std::uint32_t count = 0;
+    MessageId base = 0;
   };
 
-  explicit Operation(OperationSpec spec);
+  // Throws Error{usage} when there are too many messages, or pieces that no Layout takes.
+  explicit OperationShape(OperationSpec spec);
 
   const OperationSpec& spec() const noexcept { return spec_; }
+  const std::string& words() const;  // spec().describe(), made once
+
+ private:
+  friend class Operation;
+  void cut();
+  void count_predecessors();
+  void open_edges();
+  std::uint32_t cell(MessageId message) const noexcept {
+    const Cells& cells = cells_[transfer_of_[message]];
+    return cells.first_cell + static_cast<std::uint32_t>(message - cells.base);
+  }
+  template <class Fn>
+  void for_successors(MessageId message, Fn&& fn) const;
+
+  OperationSpec spec_;
+  Layout layout_;
+  std::vector<Cells> cells_;                // by local transfer
+  std::vector<std::uint32_t> transfer_of_;  // by message
+  std::vector<std::uint32_t> waiting_;      // by message: number of predecessors
+  std::vector<MessageId> ready_;            // messages without predecessors
+  std::vector<Edge> edges_;                 // by rank
+  std::int64_t starts_ = 0;                 // ranks whose start must be heard of
+  mutable std::string words_;
+};
+
+class Operation {
+ public:
+  using MessageId = OperationShape::MessageId;
+  static constexpr MessageId kNone = ~MessageId{0};
+  static constexpr MessageId kMaxMessages = OperationShape::kMaxMessages;
+
+  explicit Operation(std::shared_ptr<const OperationShape> shape);
+  // Begins on other memory, as often as wanted once done: no memory is allocated any more.
+  void restart(std::span<const Piece> pieces);
+  void set_key(const OpKey& key) noexcept { key_ = key; }
+
+  const std::shared_ptr<const OperationShape>& shape() const noexcept { return shape_; }
+  const OperationSpec& spec() const noexcept { return shape_->spec(); }
+  const OpKey& key() const noexcept { return key_; }
   const Layout& layout() const noexcept { return layout_; }
   std::vector<Edge>& edges() noexcept { return edges_; }
   const std::vector<Edge>& edges() const noexcept { return edges_; }
@@ -81,7 +130,7 @@ class Operation {
   MessageId find(int peer, std::uint32_t transfer, std::uint32_t cell) const noexcept;
   const LocalTransfer& transfer(MessageId message) const noexcept;
   ByteRange range(MessageId message) const noexcept;
-  std::uint32_t cell(MessageId message) const noexcept;
+  std::uint32_t cell(MessageId message) const noexcept { return shape_->cell(message); }
   bool ready(MessageId message) const noexcept { return waiting_[message] == 0; }
   // Marks the arrival of a message; false when it has arrived before.
   bool arrive(MessageId message) noexcept;
@@ -93,6 +142,10 @@ class Operation {
   void fill(MessageId message) { arrived_[message] = kHeld; }  // the payload is complete
   bool filled(MessageId message) const noexcept { return arrived_[message] == kHeld; }
   void apply_held(MessageId message);
+  // The result of this receive was written into the peer's memory: its way back needs no
+  // payload any more.
+  void mark_returned(MessageId message) noexcept;
+  bool in_place(MessageId message) const noexcept { return arrived_[message] == kInPlace; }
 
   // Combines a prefix of `bytes`, the payload of `message` from byte `skip` on, into the
   // buffer; returns how many bytes were taken: all but an incomplete last element.
@@ -105,29 +158,18 @@ class Operation {
   static constexpr std::uint8_t kArrived = 1;
   static constexpr std::uint8_t kHeld = 2;
   static constexpr std::uint8_t kTaken = 3;
+  static constexpr std::uint8_t kInPlace = 4;  // a send
 
-  struct Cells {  // the messages of one local transfer
-    ByteRange range;
-    std::uint32_t first_cell = 0;
-    std::uint32_t count = 0;
-    MessageId base = 0;
-  };
-
-  void cut();
-  void count_predecessors();
-  void open_edges();
   void keep_copy();
-  template <class Fn>
-  void for_successors(MessageId message, Fn&& fn);
 
-  OperationSpec spec_;
+  std::shared_ptr<const OperationShape> shape_;
+  OpKey key_;
   Layout layout_;
-  std::vector<Cells> cells_;                // by local transfer
-  std::vector<std::uint32_t> transfer_of_;  // by message
-  std::vector<std::uint32_t> waiting_;      // by message: predecessors not done
-  std::vector<std::uint8_t> arrived_;       // by message: 0 or one of the above
-  std::vector<Edge> edges_;                 // by rank
-  std::deque<MessageId> ready_;
+  std::vector<std::uint32_t> waiting_;  // by message: predecessors not done
+  std::vector<std::uint8_t> arrived_;   // by message: 0 or one of the above
+  std::vector<Edge> edges_;             // by rank
+  std::vector<MessageId> ready_;        // from taken_ on
+  std::size_t taken_ = 0;
   std::unordered_map<MessageId, std::vector<std::byte>> early_;
   std::vector<std::byte> copy_;
   std::int64_t messages_left_ = 0;

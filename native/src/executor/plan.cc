@@ -72,6 +72,7 @@ struct Builder {
                                   t.chunk_begin,
                                   t.chunk_count,
                                   false,
+                                  -1,
                                   !is_send && full == t.chunk_count,
                                   {}});
         round_of.push_back(round_index);
@@ -80,6 +81,7 @@ struct Builder {
       ++round_index;
     }
     link(first);
+    find_returns(first, channel);
   }
 
   int in_view(int rank) const {
@@ -103,6 +105,44 @@ struct Builder {
         if (earlier.is_send && round_of[i] == round_of[j]) earlier.swaps = true;
       }
     }
+  }
+
+  // See LocalTransfer::returned_by.
+  void find_returns(std::size_t first, const Channel& channel) {
+    for (std::size_t i = first; i < plan.transfers.size(); ++i) {
+      LocalTransfer& taken = plan.transfers[i];
+      if (taken.is_send || taken.combine != Combine::reduce) continue;
+      for (std::size_t j = i + 1; j < plan.transfers.size(); ++j) {
+        const LocalTransfer& next = plan.transfers[j];
+        if (!overlap(taken, next)) continue;
+        if (!next.is_send) break;  // the result of this receive is not final yet
+        const bool back = next.combine == Combine::replace && next.peer == taken.peer &&
+                          next.chunk_begin == taken.chunk_begin &&
+                          next.chunk_count == taken.chunk_count;
+        if (!back) continue;
+        if (only_user(channel, taken, round_of[i], round_of[j])) {
+          taken.returned_by = static_cast<int>(j);
+        }
+        break;
+      }
+    }
+  }
+
+  // True when the peer neither sends these chunks to anybody else until `back`, nor receives
+  // them between the two rounds.
+  bool only_user(const Channel& channel, const LocalTransfer& taken, int lent, int back) const {
+    for (int r = 0; r <= back; ++r) {
+      for (const Transfer& t : channel.rounds[static_cast<std::size_t>(r)]) {
+        const bool same = t.chunk_begin < taken.chunk_begin + taken.chunk_count &&
+                          taken.chunk_begin < t.chunk_begin + t.chunk_count;
+        if (!same || (in_view(t.src) != taken.peer && in_view(t.dst) != taken.peer)) continue;
+        const bool the_loan = r == lent && in_view(t.src) == taken.peer && t.dst == plan.rank;
+        const bool the_return = r == back && t.src == plan.rank && in_view(t.dst) == taken.peer;
+        const bool before = in_view(t.dst) == taken.peer && r < lent;
+        if (!the_loan && !the_return && !before) return false;
+      }
+    }
+    return true;
   }
 };
 

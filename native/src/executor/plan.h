@@ -25,7 +25,10 @@ struct LocalTransfer {
   Combine combine;
   int chunk_begin;
   int chunk_count;
-  bool swaps;      // a send of chunks that a receive of the same round writes over
+  bool swaps;  // a send of chunks that a receive of the same round writes over
+  // A reducing receive whose result is what the peer is sent next, while nobody else uses the
+  // peer's chunks: index in Plan::transfers of the send that returns it, else -1.
+  int returned_by;
   bool completes;  // a reducing receive after which these chunks hold all contributions
   std::vector<std::uint32_t> successors;  // indices into Plan::transfers
 };
@@ -35,7 +38,7 @@ struct Plan {
   int rank = 0;              // this rank, as the schedule counts
   int self = 0;              // and as the view counts
   std::vector<int> members;  // rank in the view of each rank of the schedule; empty: the same
-  std::vector<LocalTransfer> transfers;  // ascending id
+  std::vector<LocalTransfer> transfers;  // channel by channel, round by round; ids ascend
   // True: some receive completes only a part of its chunks, so averages are divided at the end.
   bool divide_at_end = false;
 };

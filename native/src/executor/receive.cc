@@ -19,6 +19,8 @@ bool Executor::begin(int peer, const Frame& frame, Delivery& delivery) noexcept 
     delivery.regions.clear();
     delivery.peer = peer;
     delivery.frame = frame;
+    delivery.may_return = false;
+    delivery.returned = false;
     delivery.offset = 0;
     delivery.context = nullptr;
     delivery.message = Operation::kNone;
@@ -36,7 +38,7 @@ bool Executor::begin_expected(Running& running, int peer, const Frame& frame,
   if (message == Operation::kNone || !operation.arrive(message) ||
       frame.payload_bytes != static_cast<std::uint64_t>(
                                  operation.layout().payload_bytes(operation.range(message)))) {
-    break_off(peer, "data that do not belong to " + operation.spec().describe());
+    break_off(peer, "data that do not belong to " + operation.shape()->words());
     return false;
   }
   delivery.context = &operation;
@@ -47,6 +49,9 @@ bool Executor::begin_expected(Running& running, int peer, const Frame& frame,
     if (!held.empty()) delivery.regions.push_back(held);
   } else if (operation.transfer(message).combine == Combine::replace) {
     delivery.mode = Delivery::Mode::direct;
+    operation.layout().append_regions(operation.range(message), delivery.regions);
+  } else if (operation.transfer(message).returned_by >= 0) {
+    delivery.may_return = true;
     operation.layout().append_regions(operation.range(message), delivery.regions);
   }
   return true;
@@ -109,13 +114,14 @@ void Executor::finished(Delivery& delivery) noexcept {
     auto& operation = *static_cast<Operation*>(delivery.context);
     const auto message = delivery.message;
     operation.received(message);
+    if (delivery.returned) operation.mark_returned(message);
     if (operation.holding(message)) {
       operation.fill(message);
       if (!operation.ready(message)) return true;
       operation.apply_held(message);
     }
     operation.complete(message);
-    advance(*find(operation.spec().key));
+    advance(*find(operation.key()));
     return true;
   });
 }
@@ -136,11 +142,11 @@ void Executor::control(int peer, const Frame& frame, std::string_view text) noex
         return true;
       case FrameKind::bye:
         peer_at(peer).departed = true;
-        for (const auto& [number, running] : running_) {
+        for (const Running& running : running_) {
           if (!running.operation->needs(peer)) continue;
           die(ErrorCode::peer_lost, rank_name(peer) + " closed its session while " +
                                         rank_name(rank_) + " waits for it in " +
-                                        running.operation->spec().describe());
+                                        running.operation->shape()->words());
           break;
         }
         return true;
@@ -171,10 +177,10 @@ void Executor::on_start(int peer, const Frame& frame, std::string_view text) {
 
 void Executor::sent(std::uint64_t ticket) noexcept {
   guarded([&] {
-    const auto found = running_.find(ticket >> kMessageBits);
+    const auto found = by_number(ticket >> kMessageBits);
     if (found == running_.end()) return false;
-    found->second.operation->complete(ticket & (Operation::kMaxMessages - 1));
-    advance(found->second);
+    found->operation->complete(ticket & (Operation::kMaxMessages - 1));
+    advance(*found);
     return true;
   });
 }

@@ -60,7 +60,7 @@ void Session::Impl::wait(const Handle& handle, Clock::time_point deadline,
         if (stop) {
           executor_.die(ErrorCode::aborted, "rank " + std::to_string(rank_) +
                                                 " was interrupted in " +
-                                                pending.operation->spec().describe());
+                                                pending.operation->shape()->words());
         }
       }
     }
@@ -81,7 +81,7 @@ bool Session::Impl::expire(const Pending& pending, Clock::time_point deadline,
   if (now < deadline) return false;
   const auto waited = std::chrono::duration<double>(now - pending.started).count();
   executor_.die(ErrorCode::deadline, "deadline passed after " + std::to_string(waited) +
-                                         " s in " + pending.operation->spec().describe() +
+                                         " s in " + pending.operation->shape()->words() +
                                          " on rank " + std::to_string(rank_) + ": " +
                                          executor_.explain(*pending.operation, now));
   return true;

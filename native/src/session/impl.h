@@ -23,6 +23,7 @@
 #include "session/fork_guard.h"
 #include "session/model_store.h"
 #include "session/pending.h"
+#include "session/recipe.h"
 
 namespace kf {
 
@@ -40,6 +41,8 @@ class Session::Impl {
   std::shared_ptr<const Group> group(std::vector<int> members);
   Handle start(Call call);
   Handle message(int peer, bool send, std::int64_t tag, Call call);
+  void run(Collective collective, const std::vector<Piece>& pieces, int root,
+           const std::string& name, Clock::time_point deadline, const Interrupt& interrupt);
   void wait(const Handle& handle, Clock::time_point deadline, const Interrupt& interrupt);
   void save(const std::string& name, std::shared_ptr<const Model> model, int keep);
   std::shared_ptr<const Model> request(int peer, const std::string& name, std::int64_t version,
@@ -68,6 +71,9 @@ class Session::Impl {
   OperationSpec message_spec(int peer, bool send, std::int64_t tag, Call& call);
   Handle begin(Call call, OperationSpec spec, bool buffered);
   Handle launch(Lock& lock, Call call, OperationSpec spec, bool buffered);
+  Handle repeat(Lock& lock, const std::shared_ptr<const Recipe>& recipe,
+                const std::vector<Piece>& pieces);
+  void remember(const Call& call, Pending& pending);
   bool may_run_ahead(int peer);
 
   void drive(Lock& lock, const Pending* pending, Clock::time_point until);
@@ -96,6 +102,9 @@ class Session::Impl {
   std::map<std::vector<int>, std::uint64_t> groups_made_;  // by members
   // by receiver: small messages that it is not known to have asked for
   std::map<int, std::deque<std::shared_ptr<Operation>>> ahead_;
+
+  RecipeBook recipes_;
+  std::vector<Handle> spare_;  // done, and nobody else's: to be used again
 
   mutable std::mutex mutex_;
   std::condition_variable progressed_;  // a driver has moved something, or stopped driving

@@ -11,12 +11,14 @@
 #include "executor/combine.h"
 #include "executor/operation.h"
 #include "kf/session.h"
+#include "session/recipe.h"
 
 namespace kf {
 
 class Session::Pending {
  public:
   std::shared_ptr<Operation> operation;
+  std::shared_ptr<const Recipe> recipe;  // what it may be restarted for; null: nothing
   Clock::time_point started{};
   Clock::time_point announced{};  // when its peers were last told that it stalls
   Clock::time_point deadline = Clock::time_point::max();  // of a background operation
@@ -28,6 +30,10 @@ class Session::Pending {
 
   // 16-bit floats are summed and multiplied as 32-bit ones from the first rank to the last:
   // partial results neither overflow nor lose digits on the way.
+  static bool needs_widening(const Piece& piece) noexcept {
+    const bool half = piece.dtype == DType::f16 || piece.dtype == DType::bf16;
+    return half && piece.op != ReduceOp::min && piece.op != ReduceOp::max;
+  }
   Piece widen_piece(const Piece& piece) {
     wide_.emplace_back(static_cast<std::size_t>(piece.count));
     narrow_.push_back(piece);
@@ -35,6 +41,8 @@ class Session::Pending {
           piece.count);
     return {wide_.back().data(), piece.count, DType::f32, piece.op};
   }
+
+  bool widened() const noexcept { return !narrow_.empty(); }
 
   // Once complete: the caller's memory gets the result.
   void finish() {

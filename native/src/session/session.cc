@@ -40,6 +40,8 @@ void Session::Impl::set_schedule(const std::string& spec) {
   check_spec(spec, view_.world_size());
   const std::lock_guard lock(mutex_);
   options_.schedule = spec;
+  recipes_.clear();
+  spare_.clear();
 }
 
 SessionStats Session::Impl::stats() const {
@@ -142,10 +144,10 @@ bool Session::done(const Handle& handle) const {
   return impl_->done(handle);
 }
 
-void Session::run(Collective collective, std::vector<Piece> pieces, int root,
+void Session::run(Collective collective, const std::vector<Piece>& pieces, int root,
                   const std::string& name, Clock::time_point deadline,
                   const Interrupt& interrupt) {
-  wait(start(collective, std::move(pieces), root, name), deadline, interrupt);
+  impl_->run(collective, pieces, root, name, deadline, interrupt);
 }
 
 SessionStats Session::stats() const {

@@ -7,6 +7,7 @@
 
 #include "kf/error.h"
 #include "kf/generators.h"
+#include "session/checks.h"
 #include "session/fingerprint.h"
 #include "session/impl.h"
 #include "session/select.h"
@@ -16,11 +17,6 @@ namespace kf {
 namespace {
 
 constexpr std::size_t kMostAhead = 256;  // small messages a receiver may have to keep for us
-
-bool needs_widening(const Piece& piece) {
-  const bool half = piece.dtype == DType::f16 || piece.dtype == DType::bf16;
-  return half && piece.op != ReduceOp::min && piece.op != ReduceOp::max;
-}
 
 // Every block goes from its source to its destination in one step, so ranks need no memory for
 // the blocks of others.
@@ -70,26 +66,6 @@ Meaning meaning_of(const Call& call, std::string_view schedule, const SessionOpt
   meaning.site = call.site;
   if (call.group != nullptr) meaning.members = call.group->members;
   return meaning;
-}
-
-// Pieces that share memory would be reduced into each other, in an order that is not fixed.
-void require_disjoint(const std::vector<Piece>& pieces) {
-  if (pieces.size() < 2) return;
-  using Address = std::uintptr_t;
-  std::vector<std::pair<Address, Address>> spans;
-  spans.reserve(pieces.size());
-  for (const Piece& piece : pieces) {
-    if (piece.count <= 0 || piece.data == nullptr) continue;
-    const auto begin = reinterpret_cast<Address>(piece.data);
-    spans.emplace_back(begin,
-                       begin + static_cast<Address>(piece.count * element_bytes(piece.dtype)));
-  }
-  std::sort(spans.begin(), spans.end());
-  for (std::size_t i = 1; i < spans.size(); ++i) {
-    if (spans[i].first < spans[i - 1].second) {
-      refuse("the arrays of one operation must not share memory, two of them do");
-    }
-  }
 }
 
 }  // namespace
@@ -169,10 +145,8 @@ void Session::Impl::check(const Call& call) const {
   }
   for (const Piece& piece : call.pieces) {
     if (reduces(call.collective)) require_reducible(piece.dtype, piece.op);
-    if (piece.data == nullptr && piece.count > 0 && !call.sparse) {
-      refuse("a piece of " + std::to_string(piece.count) + " elements has no memory");
-    }
   }
+  if (!call.sparse) require_memory(call.pieces);
   require_disjoint(call.pieces);
   const int owners = owned_blocks(call.collective, size);
   if (owners == 0) return;
@@ -301,7 +275,8 @@ Session::Handle Session::Impl::begin(Call call, OperationSpec spec, bool buffere
   spec.cell_bytes = options_.segment_bytes;
   const bool widen = reduces(call.collective) && size_of(call) > 1;
   for (const Piece& piece : call.pieces) {
-    spec.pieces.push_back(widen && needs_widening(piece) ? pending->widen_piece(piece) : piece);
+    spec.pieces.push_back(widen && Pending::needs_widening(piece) ? pending->widen_piece(piece)
+                                                                  : piece);
   }
   if (!spec.describe) {
     // the words are seldom needed; what they are made of is kept until the operation is over

@@ -9,8 +9,11 @@ namespace kf {
 
 namespace {
 
-constexpr std::uint64_t kLendBytes = 16 * 1024;         // of registered memory
-constexpr std::uint64_t kLendPrivateBytes = 64 * 1024;  // of private memory: a system call each
+constexpr std::uint64_t kLendBytes = 16 * 1024;  // of registered memory
+// Private memory costs a system call and pinned pages a time: below these sizes, of a payload
+// and of all an operation sends to the peer, slots in the cache are faster.
+constexpr std::uint64_t kLendPrivateBytes = 64 * 1024;
+constexpr std::uint64_t kLendPrivateOperation = 16 * 1024 * 1024;
 constexpr int kRecordsAtOnce = 16;  // of one frame, before others have a turn
 
 Record header_of(const Frame& frame, RecordKind kind, std::size_t bytes) noexcept {
@@ -55,7 +58,9 @@ void Link::tell_peer() noexcept {
 }
 
 bool Link::lend(const Frame& frame, std::span<const Region> regions, std::uint64_t ticket) {
-  const bool attachable = parts_.peer_reads_private && frame.payload_bytes >= kLendPrivateBytes;
+  const bool attachable = parts_.peer_reads_private &&
+                          frame.payload_bytes >= kLendPrivateBytes &&
+                          frame.operation_bytes >= kLendPrivateOperation;
   if (!describe_loans(registered_, attachable, regions, loans_)) return false;
   const std::size_t bytes = loans_.size() * sizeof(Loan);
   if (bytes > parts_.out.max_payload()) return false;
@@ -77,7 +82,7 @@ bool Link::send_data(const Frame& frame, std::span<const Region> regions,
                      std::uint64_t ticket) {
   if (!open_) return true;  // lost() has been, or is about to be, reported
   const bool may_lend = frame.may_lend && frame.payload_bytes >= kLendBytes;
-  if (queue_.empty()) {
+  if (queue_.empty() && !frame.in_place) {
     if (may_lend && lend(frame, regions, ticket)) return false;
     const auto bytes = static_cast<std::size_t>(frame.payload_bytes);
     const std::span<std::byte> room = bytes <= parts_.out.max_payload()
@@ -88,6 +93,14 @@ bool Link::send_data(const Frame& frame, std::span<const Region> regions,
       std::size_t offset = 0;
       gather(regions, region, offset, room);
       parts_.out.publish(header_of(frame, RecordKind::frame, bytes));
+      tell_peer();
+      return true;
+    }
+  }
+  if (frame.in_place && queue_.empty()) {
+    const std::span<std::byte> room = parts_.out.reserve(0, true);
+    if (room.data() != nullptr) {
+      parts_.out.publish(header_of(frame, RecordKind::placed, 0));
       tell_peer();
       return true;
     }
@@ -122,14 +135,16 @@ bool Link::write(Outgoing& out) noexcept {
   const std::span<const Region> regions =
       out.is_data ? std::span<const Region>(out.regions) : std::span(&text, 1);
   for (;;) {
-    const auto left = static_cast<std::size_t>(out.frame.payload_bytes - out.done);
+    const auto left = out.frame.in_place
+                          ? std::size_t{0}
+                          : static_cast<std::size_t>(out.frame.payload_bytes - out.done);
     if (out.begun && left == 0) return true;
     const std::span<std::byte> room = parts_.out.reserve(left, !out.is_data);
     if (room.data() == nullptr) return false;
     gather(regions, out.region, out.offset, room);
     out.done += room.size();
-    parts_.out.publish(
-        header_of(out.frame, out.begun ? RecordKind::more : RecordKind::frame, room.size()));
+    const RecordKind first = out.frame.in_place ? RecordKind::placed : RecordKind::frame;
+    parts_.out.publish(header_of(out.frame, out.begun ? RecordKind::more : first, room.size()));
     out.begun = true;
     tell_peer();
   }
@@ -150,7 +165,7 @@ bool Link::collect_returns(FrameSink& sink) {
 void Link::flush(FrameSink& sink) {
   while (!queue_.empty()) {
     Outgoing& next = queue_.front();
-    if (next.is_data && !next.begun && next.frame.may_lend &&
+    if (next.is_data && !next.begun && next.frame.may_lend && !next.frame.in_place &&
         next.frame.payload_bytes >= kLendBytes && lend(next.frame, next.regions, next.ticket)) {
       queue_.pop_front();
       continue;
@@ -199,7 +214,9 @@ Link::Step Link::receive(FrameSink& sink, std::string& failure) {
     return Step::broken;
   }
   const bool lent = record->kind == RecordKind::lend;
-  if (lent) {
+  if (record->kind == RecordKind::placed) {
+    left_ = 0;
+  } else if (lent) {
     failure = borrow(sink);
     if (!failure.empty()) {
       last_words(sink);
@@ -292,23 +309,61 @@ bool Link::deliver(std::span<const std::byte> bytes, FrameSink& sink) {
   return true;
 }
 
-// Reads a lent payload. A lender that closed meanwhile may have changed the memory already:
-// what was read then counts for nothing, and the peer as lost.
+// Uses a lent payload where it lies. While it does, the lender's close() waits; a lender that
+// has closed may have changed the memory, which counts for nothing then, and the peer as lost.
 std::string Link::borrow(FrameSink& sink) {
   const std::span<const std::byte> list = parts_.in.payload();
   loans_.resize(list.size() / sizeof(Loan));
   if (!loans_.empty()) std::memcpy(loans_.data(), list.data(), list.size());
+  RingControl& control = parts_.in.control();
+  control.borrowing.store(1, std::memory_order_seq_cst);
+  std::string failure;
+  if (control.revoked.load(std::memory_order_seq_cst) != 0) {
+    failure = "its session ended before its data were read";
+  } else {
+    failure = delivery_.mode == Delivery::Mode::direct ? borrow_copy() : borrow_stream(sink);
+  }
+  control.borrowing.store(0, std::memory_order_release);
+  return failure;
+}
+
+std::string Link::borrow_copy() {
   for (const Loan& loan : loans_) {
-    bool sound = true;
-    std::string failure = borrower_.read(
-        loan, [&](std::span<const std::byte> bytes) { sound = sound && deliver(bytes, sink); });
+    if (loan.bytes > left_) return "it broke the protocol";
+    left_ -= loan.bytes;
+    for (std::uint64_t done = 0; done < loan.bytes;) {
+      Region& region = delivery_.regions[region_];
+      const auto part =
+          static_cast<std::size_t>(std::min<std::uint64_t>(region.size(), loan.bytes - done));
+      const std::string failure = borrower_.copy(loan, region.data(), done, part);
+      if (!failure.empty()) return failure;
+      done += part;
+      region = region.subspan(part);
+      if (region.empty()) ++region_;
+    }
+  }
+  return left_ == 0 ? std::string() : "it broke the protocol";
+}
+
+// Where the result is to be returned it is written back while both are in the cache.
+std::string Link::borrow_stream(FrameSink& sink) {
+  // with one run of bytes on both sides their places correspond
+  const bool may_return =
+      delivery_.may_return && loans_.size() == 1 && delivery_.regions.size() == 1;
+  bool sound = true;
+  const auto use = [&](std::span<const std::byte> bytes) -> std::span<std::byte> {
+    const auto at = static_cast<std::size_t>(frame_.payload_bytes - left_);
+    sound = sound && deliver(bytes, sink);
+    if (!may_return || !sound) return {};
+    return delivery_.regions[0].subspan(at, bytes.size());
+  };
+  for (const Loan& loan : loans_) {
+    if (loan.bytes > left_) return "it broke the protocol";
+    const std::string failure = borrower_.visit(loan, use);
     if (!failure.empty()) return failure;
     if (!sound) return "it broke the protocol";
   }
-  std::atomic_thread_fence(std::memory_order_acquire);
-  if (parts_.in.control().revoked.load(std::memory_order_relaxed) != 0) {
-    return "its session ended before its data were read";
-  }
+  delivery_.returned = may_return;
   return left_ == 0 ? std::string() : "it broke the protocol";
 }
 
@@ -324,11 +379,16 @@ void Link::drop_data() noexcept {
   std::erase_if(queue_, [](const Outgoing& out) { return out.is_data && !out.begun; });
 }
 
+bool Link::revoke() noexcept {
+  RingControl& control = parts_.out.control();
+  control.revoked.store(1, std::memory_order_seq_cst);
+  return gone_ || control.borrowing.load(std::memory_order_seq_cst) == 0;
+}
+
 void Link::close() noexcept {
   if (!open_) return;
   open_ = false;
-  parts_.out.control().revoked.store(1, std::memory_order_release);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  revoke();
   tell_peer();
   parts_.socket.reset();
   parts_.process.reset();

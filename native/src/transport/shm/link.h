@@ -61,7 +61,9 @@ class Link {
 
   bool drain() noexcept;  // sends without telling anyone; true when nothing is left
   void drop_data() noexcept;
-  void close() noexcept;  // takes back what is lent
+  // Takes back what is lent; true when the peer does not use it any more.
+  bool revoke() noexcept;
+  void close() noexcept;
 
  private:
   struct Outgoing {
@@ -89,6 +91,8 @@ class Link {
   bool deliver(std::span<const std::byte> bytes, FrameSink& sink);
   void copy_to_regions(std::span<const std::byte> bytes) noexcept;
   std::string borrow(FrameSink& sink);
+  std::string borrow_copy();
+  std::string borrow_stream(FrameSink& sink);
 
   LinkParts parts_;
   const SharedMemory* registered_;

@@ -29,7 +29,7 @@ bool describe_loans(const SharedMemory* registered, bool attachable,
   return true;
 }
 
-const std::byte* Borrower::mapped(const Loan& loan, std::string& failure) {
+std::byte* Borrower::mapped(const Loan& loan, std::string& failure) {
   auto found = arenas_.find(loan.arena);
   if (found == arenas_.end()) {
     try {
@@ -47,21 +47,27 @@ const std::byte* Borrower::mapped(const Loan& loan, std::string& failure) {
   return arena.data() + loan.at;
 }
 
-bool Borrower::fetch(std::uint64_t address, std::size_t bytes, std::string& failure) {
-  scratch_.resize(kFetchBytes);
-  std::size_t done = 0;
-  while (done < bytes) {
-    const iovec local{scratch_.data() + done, bytes - done};
-    const iovec remote{reinterpret_cast<void*>(static_cast<std::uintptr_t>(address + done)),
+std::string Borrower::transfer(bool write, std::byte* here, std::uint64_t there,
+                               std::size_t bytes) {
+  const auto call = write ? ::process_vm_writev : ::process_vm_readv;
+  for (std::size_t done = 0; done < bytes;) {
+    const iovec local{here + done, bytes - done};
+    const iovec remote{reinterpret_cast<void*>(static_cast<std::uintptr_t>(there + done)),
                        bytes - done};
-    const ssize_t got = ::process_vm_readv(pid_, &local, 1, &remote, 1, 0);
-    if (got <= 0) {
-      failure = "its memory cannot be read: " + error_text(errno);
-      return false;
-    }
-    done += static_cast<std::size_t>(got);
+    const ssize_t moved = call(pid_, &local, 1, &remote, 1, 0);
+    if (moved <= 0) return "its memory cannot be reached: " + error_text(errno);
+    done += static_cast<std::size_t>(moved);
   }
-  return true;
+  return {};
+}
+
+std::string Borrower::copy(const Loan& loan, std::byte* to, std::uint64_t from,
+                           std::size_t bytes) {
+  if (loan.arena == kPrivate) return transfer(false, to, loan.at + from, bytes);
+  std::string failure;
+  const std::byte* lent = mapped(loan, failure);
+  if (lent != nullptr) std::memcpy(to, lent + from, bytes);
+  return failure;
 }
 
 bool Borrower::may_attach(int pid, std::uint64_t address, std::uint64_t expected) noexcept {

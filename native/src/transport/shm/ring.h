@@ -26,16 +26,18 @@ struct RingControl {
   alignas(kLine) std::atomic<std::uint64_t> head;  // producer: position after the last record
   alignas(kLine) std::atomic<std::uint64_t> tail;  // consumer: position of the next record
   std::atomic<std::uint64_t> returned;             // consumer: lent records it has done with
+  std::atomic<std::uint32_t> borrowing;            // consumer: it uses lent memory right now
   alignas(kLine) std::atomic<std::uint64_t> wake_at_returned;  // producer: wake me from this on
   std::atomic<std::uint32_t> wants_room;  // producer: wake me when half of the ring is free
   std::atomic<std::uint32_t> revoked;     // producer: what it has lent is no longer its to lend
 };
 
 enum class RecordKind : std::uint8_t {
-  frame = 1,  // begins a frame; carries the first bytes of its payload
-  more = 2,   // further bytes of the frame
-  lend = 3,   // begins and ends a frame; carries Loans that say where the payload lies
-  skip = 4,   // nothing: the rest of the ring before its first byte
+  frame = 1,   // begins a frame; carries the first bytes of its payload
+  more = 2,    // further bytes of the frame
+  lend = 3,    // begins and ends a frame; carries Loans that say where the payload lies
+  placed = 4,  // begins and ends a frame whose payload was written to its place before
+  skip = 5,    // nothing: the rest of the ring before its first byte
 };
 
 struct alignas(kLine) Record {

@@ -209,8 +209,9 @@ bool HostTransport::look_at_sockets(Clock::time_point until) {
 void HostTransport::close(Clock::time_point until) noexcept {
   for (const auto& link : links_) link->drop_data();
   const auto drained = [&] {
-    return std::all_of(links_.begin(), links_.end(),
-                       [](const auto& link) { return link->drain(); });
+    bool all = true;
+    for (const auto& link : links_) all = link->drain() && link->revoke() && all;
+    return all;
   };
   while (!drained() && Clock::now() < until) {
     look_at_sockets(Clock::now());  // a peer that has gone takes nothing any more
