@@ -195,7 +195,7 @@ TEST(SharedMemory, OutlivesTheProcessThatMadeIt) {
 TEST_P(SharedPayloads, AllReduceIsExact) {
   const auto pool = std::make_shared<SharedMemory>();
   for (const int n : {2, 3}) {
-    for (const char* schedule : {"ring", "recursive_doubling", "star"}) {
+    for (const char* schedule : {"ring", "recursive_doubling", "star", "clique"}) {
       WorldOptions options;
       options.transport = "shm";
       options.attach = GetParam().attach;
