@@ -235,7 +235,8 @@ TEST(SharedMemoryLoss, ALoanTakenBackDoesNotMakeItsLenderTheCulprit) {
   std::mutex lock;
   std::vector<std::string> said;
   run_world(3, options, [&](Session& session) {
-    if (session.rank() == 0) return std::this_thread::sleep_for(std::chrono::seconds(1));
+    // longer than the others need even under a sanitizer, or they hear of its leaving first
+    if (session.rank() == 0) return std::this_thread::sleep_for(std::chrono::seconds(4));
     std::vector<float> data(5'000'000, 1.0F);
     const auto handle =
         session.start(Collective::broadcast, {piece_of(data.data(), data.size())}, 2);
