@@ -14,11 +14,12 @@ CMAKE_FLAGS := -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 DEMO_OUT ?= out/demo
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format bench sanitize test-native test-python stub inplace clean
+.PHONY: help demo test lint format bench sanitize test-native test-python test-slow stub inplace clean
 
 help:
 	@echo 'make demo      build, run one policy in both worlds and the scaling experiment, draw figures'
 	@echo 'make test      lint, native tests, Python tests, documentation examples'
+	@echo 'make test-slow the tests that take minutes or gigabytes'
 	@echo 'make lint      format, types, docstrings, import directions'
 	@echo 'make format    rewrite the sources in the agreed format'
 	@echo 'make bench     native and Python benchmarks (speed; never part of make test)'
@@ -76,6 +77,10 @@ test-native: $(VENV)/.deps
 
 test-python: $(VENV)/.installed
 	$(PY) -m pytest
+
+# Large sizes, random and exhaustive tests; not part of the gate.
+test-slow: $(VENV)/.installed
+	$(PY) -m pytest -m slow --timeout 1800
 
 sanitize: $(VENV)/.deps
 	for kind in address,undefined thread; do \
