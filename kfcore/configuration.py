@@ -1,12 +1,13 @@
 """The settings of a job as the engine holds them: names, kinds, bounds, first values."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kfcore import _native, schedule
 from kfcore.errors import UsageError
+from kfcore.events import Change
 
-__all__ = ["first_settings", "plain"]
+__all__ = ["check_schedule", "first_settings", "installed_changes", "plain"]
 
 _RESERVED = {"local_batch", "learning_rate", "schedule", "world_size", "stopped"}
 _INTEGRAL = {"local_batch", "world_size", "stopped"}
@@ -60,3 +61,42 @@ def first_settings(
 def plain(name: str, value: Any) -> Any:
     """A setting's value for people: counts as integers, all else as it is."""
     return int(value) if name in _INTEGRAL and isinstance(value, float) else value
+
+
+def check_schedule(spec: str, world_size: int) -> None:
+    """Refuse a schedule that does not exist for the world it is meant for.
+
+    Args:
+        spec: Of an all-reduce schedule.
+        world_size: Workers, >= 1.
+
+    Raises:
+        UsageError: there is no such schedule.
+    """
+    try:
+        schedule.build(spec, world_size)
+    except UsageError as error:
+        raise UsageError(f"schedule {spec} with {world_size} workers: {error}") from error
+
+
+def installed_changes(entries: Sequence[_native.Installed]) -> tuple[Change, ...]:
+    """The engine's decisions as policies and logs see them.
+
+    Args:
+        entries: Of one boundary.
+
+    Returns:
+        One change each, in the same order.
+    """
+    return tuple(
+        Change(
+            what=entry.name,
+            old=plain(entry.name, entry.old_value),
+            new=plain(entry.name, entry.new_value),
+            reason=entry.reason,
+            policy=entry.policy,
+            step=entry.step,
+            view_version=entry.view_version,
+        )
+        for entry in entries
+    )

@@ -7,38 +7,23 @@ or the simulator) carries the control vectors and says when steps and epochs end
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from kfcore import _native, schedule
-from kfcore.configuration import first_settings, plain
+from kfcore import _native
+from kfcore.configuration import check_schedule, first_settings, installed_changes, plain
 from kfcore.control import ControlBlock, Vector
+from kfcore.deciders import Deciders
 from kfcore.errors import UsageError
 from kfcore.events import Change
 from kfcore.monitors import Monitor, MonitorSet, StepView, Undefined
-from kfcore.policy.actions import Action, Note, as_actions
-from kfcore.policy.base import HOOKS, Policy, named_once
+from kfcore.outcome import StepOutcome
+from kfcore.policy.actions import Action, Note
+from kfcore.policy.base import Policy
 from kfcore.policy.observation import LocalStep, Observation
 
 __all__ = ["Controller", "LocalStep", "StepOutcome"]
 
 Event = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class StepOutcome:
-    """What a step's boundary brought. The same on every rank.
-
-    Attributes:
-        installed: Changes in force from now on.
-        skipped: Some rank's gradient was not finite: nobody may apply this step.
-        conflict: Ranks proposed different changes; exchange `Controller.proposal_text` and call
-            `Controller.raise_conflict`.
-    """
-
-    installed: tuple[Change, ...] = ()
-    skipped: bool = False
-    conflict: bool = False
 
 
 class Controller:
@@ -83,13 +68,7 @@ class Controller:
         resizable: bool = True,
         record: bool = False,
     ) -> None:
-        self._policies = named_once(policies)
-        self._hooks = {
-            hook: tuple(
-                p for p in policies if getattr(type(p), hook) is not getattr(Policy, hook)
-            )
-            for hook in HOOKS
-        }
+        self._deciders = Deciders(policies)
         self._engine = _native.Engine(
             first_settings(world_size, local_batch, learning_rate, schedule, hyper or {}),
             view_version,
@@ -266,7 +245,7 @@ class Controller:
 
     def policy_states(self) -> dict[str, dict[str, Any]]:
         """State of each policy by name, to be saved or handed to a joiner."""
-        return {policy.name: policy.state() for policy in self._policies}
+        return self._deciders.states()
 
     def load_policy_states(self, states: Mapping[str, Mapping[str, Any]]) -> None:
         """Take over what `policy_states` gave.
@@ -277,11 +256,7 @@ class Controller:
         Raises:
             UsageError: a policy is not in this job, or does not know its state.
         """
-        by_name = {policy.name: policy for policy in self._policies}
-        for name, state in states.items():
-            if name not in by_name:
-                raise UsageError(f"no policy is named {name!r}; there are: {sorted(by_name)}")
-            by_name[name].load_state(state)
+        self._deciders.load_states(states)
 
     def resume(
         self,
@@ -340,22 +315,16 @@ class Controller:
         )
 
     def _run(self, hook: str, changes: tuple[Change, ...] = ()) -> None:
-        listeners = self._hooks[hook]
-        if not listeners and not self._record:
+        if not self._record and not self._deciders.listen(hook):
             return
         seen = self.observe(changes)
         if self._record:
             self._emit("observed", hook, new=seen.to_json())
-        for policy in listeners:
-            origin = f"{policy.name}.{hook}"
-            actions = as_actions(getattr(policy, hook)(seen), origin)
-            if hook == "after_train" and any(not isinstance(a, Note) for a in actions):
-                raise UsageError(f"{origin} asked for {actions[0]!r}, but no step follows")
-            for action in actions:
-                if isinstance(action, Note):
-                    self._emit("note", hook, reason=action.reason, policy=policy.name)
-                else:
-                    self.propose(action, policy=policy.name)
+        for policy, action in self._deciders.ask(hook, seen):
+            if isinstance(action, Note):
+                self._emit("note", hook, reason=action.reason, policy=policy.name)
+            else:
+                self.propose(action, policy=policy.name)
         self._check_schedule()
 
     def _check_schedule(self) -> None:
@@ -365,29 +334,19 @@ class Controller:
         spec = str(self._wanted.get("schedule", self.schedule))
         world_size = int(self._wanted.get("world_size", self.world_size))
         try:
-            schedule.build(spec, world_size)
-        except UsageError as error:
+            check_schedule(spec, world_size)
+        except UsageError:
             self._engine.withdraw()
             self._wanted.clear()
-            raise UsageError(f"schedule {spec} with {world_size} workers: {error}") from error
+            raise
 
     def _install(self, entries: Sequence[_native.Installed]) -> tuple[Change, ...]:
         self._read_settings()
         self._block.resize(self.world_size)
         if any(entry.name in ("local_batch", "world_size") for entry in entries):
             self._monitors.reset()
-        installed = []
-        for entry in entries:
-            change = Change(
-                what=entry.name,
-                old=plain(entry.name, entry.old_value),
-                new=plain(entry.name, entry.new_value),
-                reason=entry.reason,
-                policy=entry.policy,
-                step=entry.step,
-                view_version=entry.view_version,
-            )
-            installed.append(change)
+        changes = installed_changes(entries)
+        for change in changes:
             self._emit(
                 "installed",
                 change.what,
@@ -396,7 +355,7 @@ class Controller:
                 reason=change.reason,
                 policy=change.policy,
             )
-        return tuple(installed)
+        return changes
 
     def _report_undefined(self, name: str, value: Undefined) -> None:
         self._emit("undefined", name, reason=value.reason)
@@ -425,15 +384,8 @@ class Controller:
     ) -> None:
         if self._on_event is None:
             return
+        where = {"step": self.step, "view_version": self.view_version}
+        values = {"old": plain(what, old), "new": plain(what, new)}
         self._on_event(
-            {
-                "step": self.step,
-                "view_version": self.view_version,
-                "kind": kind,
-                "what": what,
-                "old": plain(what, old),
-                "new": plain(what, new),
-                "reason": reason,
-                "policy": policy,
-            }
+            {**where, "kind": kind, "what": what, **values, "reason": reason, "policy": policy}
         )

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,9 @@ from kfcore.elastic.sampler import ElasticSampler
 from kfcore.errors import UsageError
 from kfcore.events import EventLog
 from kfcore.gradients import finite_norm, float_view, scale
-from kfcore.monitors import Metrics, Monitor
+from kfcore.in_force import InForce
+from kfcore.job_session import Alone, JobSession, tell_all, view_version
+from kfcore.monitors import Monitor
 from kfcore.policy.base import Policy
 from kfcore.policy.load import load_policy
 from kfcore.sampling import DataPass
@@ -30,51 +32,7 @@ from kfcore.task import Task
 __all__ = ["Job", "JobSession"]
 
 
-class JobSession(Protocol):
-    """The part of `kfcore.Session` that a job needs."""
-
-    @property
-    def rank(self) -> int:
-        """This worker."""
-        ...
-
-    @property
-    def world_size(self) -> int:
-        """All workers."""
-        ...
-
-    @property
-    def schedule(self) -> str:
-        """Spec of the all-reduce schedule in force."""
-        ...
-
-    def grouped_all_reduce(self, arrays: Sequence[Any], op: Sequence[str]) -> Any:
-        """All-reduce several arrays in place as one operation, each with its own op."""
-        ...
-
-    def set_schedule(self, spec: str) -> None:
-        """Use another schedule; called at the same point on every rank."""
-        ...
-
-
-class _Alone:
-    """A world of one, without sockets or store: every reduction is the identity."""
-
-    rank = 0
-    world_size = 1
-
-    def __init__(self) -> None:
-        self.schedule = "ring"
-
-    def grouped_all_reduce(self, arrays: Sequence[Any], op: Sequence[str]) -> None:
-        """Leave the only contribution as it is."""
-
-    def set_schedule(self, spec: str) -> None:
-        """Remember it, for whoever asks."""
-        self.schedule = spec
-
-
-class Job:
+class Job(InForce):
     """Training with a batch size, learning rate and schedule that policies may change.
 
     A context manager; leaving it ends training and closes the log.
@@ -112,90 +70,33 @@ class Job:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         config = Config.from_env() if config is None else config
-        self._session = _Alone() if session is None else session
+        self._session = Alone() if session is None else session
         if log is None and config.log_dir is not None:
             log = Path(config.log_dir) / "events.jsonl"
         self._log = EventLog(log) if log is not None and self._session.rank == 0 else None
         self._clock = clock
-        self.controller = Controller(
+        controller = Controller(
             world_size=self._session.world_size,
             local_batch=local_batch,
             learning_rate=learning_rate.peak if callable(learning_rate) else learning_rate,
             schedule=self._session.schedule,
             hyper=hyper,
             policies=[*policies, *(load_policy(spec) for spec in config.policies)],
-            view_version=_view_version(self._session),
+            view_version=view_version(self._session),
             rank=self._session.rank,
             on_event=self._log,
             monitors=monitors,
             resizable=False,
             record=record,
         )
-        self._rate = learning_rate if callable(learning_rate) else None
+        rate = learning_rate if callable(learning_rate) else None
+        super().__init__(controller, self._session.rank, rate)
         self._begun = False
         self._ended = False
         self._handed: int | None = None  # samples of the batch handed out last
         self._share = 1.0  # this rank's weight in the mean; 1 unless batches are uneven
         self._step_end_s = 0.0
         self._times = LocalStep()
-
-    @property
-    def rank(self) -> int:
-        """This worker."""
-        return self._session.rank
-
-    @property
-    def world_size(self) -> int:
-        """All workers."""
-        return self.controller.world_size
-
-    @property
-    def local_batch(self) -> int:
-        """Samples a rank and step, from now on."""
-        return self.controller.local_batch
-
-    @property
-    def global_batch(self) -> int:
-        """Samples of all ranks and step, from now on."""
-        return self.controller.global_batch
-
-    @property
-    def learning_rate(self) -> float:
-        """From now on; of a rate keyed to samples, for the samples seen so far."""
-        peak = self.controller.learning_rate
-        if self._rate is None or self._rate.peak == 0:
-            return peak
-        return peak * self._rate(self.controller.samples) / self._rate.peak
-
-    @property
-    def hyper(self) -> Mapping[str, float]:
-        """Other registered numbers, from now on."""
-        return self.controller.hyper
-
-    @property
-    def schedule(self) -> str:
-        """Spec of the all-reduce schedule, from now on."""
-        return self.controller.schedule
-
-    @property
-    def metrics(self) -> Metrics:
-        """Of the last step; see `Observation.metrics`."""
-        return self.controller.metrics
-
-    @property
-    def steps(self) -> int:
-        """Steps finished."""
-        return self.controller.step
-
-    @property
-    def epoch(self) -> int:
-        """Passes over the data finished."""
-        return self.controller.epoch
-
-    @property
-    def stopped(self) -> bool:
-        """Whether a policy ended training."""
-        return self.controller.stopped
 
     def batches(
         self, n_samples: int | ElasticSampler, *, seed: int = 0, shuffle: bool = True
@@ -387,14 +288,7 @@ class Job:
 
     def _explain_conflict(self) -> NoReturn:
         """One exchange of what each rank proposed, and the error that says so everywhere."""
-        width = _native.Engine.TEXT_BYTES
-        rows = np.zeros((self.world_size, width))
-        text = self.controller.proposal_text.encode()[:width]
-        rows[self.rank, : len(text)] = list(text)
-        self._session.grouped_all_reduce([rows], op=["sum"])
-        raw = [row.astype(np.uint8).tobytes().rstrip(b"\0") for row in rows]
-        self.controller.raise_conflict([text.decode("utf-8", "replace") for text in raw])
-
-
-def _view_version(session: object) -> int:
-    return int(getattr(getattr(session, "view", None), "version", 1))
+        texts = tell_all(
+            self._session, self.controller.proposal_text, _native.Engine.TEXT_BYTES
+        )
+        self.controller.raise_conflict(texts)
