@@ -1,7 +1,8 @@
 """What one worker process is told about its job. The only reader of the environment.
 
-Precedence: explicit argument > ``KF_*`` (set by ``kf run``) > torchrun's variables > one
-process on its own. A variable that is set but malformed is an error, never silently a default.
+Precedence: explicit argument > ``KF_*`` (set by ``kf run``) > another launcher's variables
+(`kfcore.environments`) > one process on its own. A variable that is set but malformed is an
+error, never silently a default.
 """
 
 import os
@@ -9,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kfcore.environments import adopt, integer
 from kfcore.errors import UsageError
 
 __all__ = ["POLICY_SEPARATOR", "Config", "child_environment", "environment_with"]
@@ -16,7 +18,6 @@ __all__ = ["POLICY_SEPARATOR", "Config", "child_environment", "environment_with"
 # Between the entries of KF_POLICIES; a path may hold ":" and ",", hardly ever ";".
 POLICY_SEPARATOR = ";"
 DEFAULT_TIMEOUT_S = 60.0
-_MAX_PORT = 65535
 
 
 @dataclass(frozen=True)
@@ -27,10 +28,11 @@ class Config:
         rank: this worker, in [0, world_size). ``KF_RANK``.
         world_size: number of workers at the start. ``KF_WORLD_SIZE``.
         local_rank: this worker among those of its host, from 0. ``KF_LOCAL_RANK``.
-        store_address: ``host:port`` (IPv6: ``[host]:port``) where the job's workers meet, or
-            None for a single process. ``KF_STORE``.
+        store_address: ``host:port`` (IPv6: ``[host]:port``) where the job's workers meet;
+            ``note:NAME`` or ``pmi:FD`` where rank 0 chooses it and tells the others
+            (`kfcore.store.meeting`); None for a single process. ``KF_STORE``.
         hosts_store: True when this worker has to start the store at store_address itself, as
-            no launcher did: rank 0 under torchrun. Never read from ``KF_*``.
+            no launcher did: rank 0 under torchrun and others. Never read from ``KF_*``.
         job_id: tells this job's connections from another's. ``KF_JOB_ID``.
         job_secret: text that proves membership; empty = no proof asked. ``KF_JOB_SECRET``.
         timeout_s: default deadline of a blocking operation, seconds, > 0. ``KF_TIMEOUT_S``.
@@ -39,6 +41,8 @@ class Config:
         interface: network interface to advertise, by name; None = the one that routes to the
             store. ``KF_INTERFACE``.
         log_dir: folder for per-rank files, or None. ``KF_LOG_DIR``.
+        local_world_size: workers of this host at the start, >= 1; None: not known.
+            ``KF_LOCAL_WORLD_SIZE``.
     """
 
     rank: int = 0
@@ -52,6 +56,7 @@ class Config:
     policies: tuple[str, ...] = ()
     interface: str | None = None
     log_dir: str | None = None
+    local_world_size: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse a place that cannot exist."""
@@ -61,6 +66,8 @@ class Config:
             raise UsageError(f"rank must be in [0, {self.world_size}), got {self.rank}")
         if self.local_rank < 0:
             raise UsageError(f"local_rank must be >= 0, got {self.local_rank}")
+        if self.local_world_size is not None and self.local_world_size < 1:
+            raise UsageError(f"local_world_size must be >= 1, got {self.local_world_size}")
         if not 0 < self.timeout_s < float("inf"):
             raise UsageError(f"timeout_s must be finite and > 0, got {self.timeout_s}")
         if self.world_size > 1 and self.store_address is None:
@@ -87,7 +94,7 @@ class Config:
         unknown = sorted(set(explicit) - set(cls.__dataclass_fields__))
         if unknown:
             raise UsageError(f"unknown configuration field {unknown[0]!r}")
-        fields = _from_torchrun(variables) if "KF_RANK" not in variables else {}
+        fields = adopt(variables) if "KF_RANK" not in variables else {}
         fields.update(_from_kf(variables))
         fields.update(explicit)
         return cls(**fields)
@@ -112,6 +119,7 @@ class Config:
             "KF_RANK": str(self.rank),
             "KF_WORLD_SIZE": str(self.world_size),
             "KF_LOCAL_RANK": str(self.local_rank),
+            "KF_LOCAL_WORLD_SIZE": self.local_world_size and str(self.local_world_size),
             "KF_STORE": self.store_address,
             "KF_JOB_ID": self.job_id,
             "KF_JOB_SECRET": self.job_secret,
@@ -152,23 +160,16 @@ def environment_with(variables: Mapping[str, str]) -> dict[str, str]:
     return {**os.environ, **variables}
 
 
-def _integer(variables: Mapping[str, str], name: str) -> int:
-    text = variables[name]
-    try:
-        return int(text)
-    except ValueError:
-        raise UsageError(f"{name} must be an integer, got {text!r}") from None
-
-
 def _from_kf(variables: Mapping[str, str]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for name, field in (
         ("KF_RANK", "rank"),
         ("KF_WORLD_SIZE", "world_size"),
         ("KF_LOCAL_RANK", "local_rank"),
+        ("KF_LOCAL_WORLD_SIZE", "local_world_size"),
     ):
         if name in variables:
-            fields[field] = _integer(variables, name)
+            fields[field] = integer(variables, name)
     if "rank" in fields:
         fields.setdefault("local_rank", fields["rank"])
     for name, field in (
@@ -189,26 +190,4 @@ def _from_kf(variables: Mapping[str, str]) -> dict[str, Any]:
     if variables.get("KF_POLICIES"):
         entries = variables["KF_POLICIES"].split(POLICY_SEPARATOR)
         fields["policies"] = tuple(entry.strip() for entry in entries if entry.strip())
-    return fields
-
-
-def _from_torchrun(variables: Mapping[str, str]) -> dict[str, Any]:
-    """Read torchrun's variables (names: ``torchrun --help``, torch 2.13); {} when absent."""
-    if "RANK" not in variables or "WORLD_SIZE" not in variables:
-        return {}
-    rank = _integer(variables, "RANK")
-    world_size = _integer(variables, "WORLD_SIZE")
-    fields: dict[str, Any] = {"rank": rank, "world_size": world_size, "local_rank": rank}
-    if "LOCAL_RANK" in variables:
-        fields["local_rank"] = _integer(variables, "LOCAL_RANK")
-    if variables.get("TORCHELASTIC_RUN_ID"):
-        fields["job_id"] = variables["TORCHELASTIC_RUN_ID"]
-    if world_size > 1 and variables.get("MASTER_ADDR") and "MASTER_PORT" in variables:
-        # torchrun's own store listens on MASTER_PORT, so ours takes the port after it.
-        port = _integer(variables, "MASTER_PORT") + 1
-        if not 1 < port <= _MAX_PORT:
-            raise UsageError(f"MASTER_PORT must be in [1, {_MAX_PORT - 1}], got {port - 1}")
-        host = variables["MASTER_ADDR"]
-        fields["store_address"] = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        fields["hosts_store"] = rank == 0
     return fields

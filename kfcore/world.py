@@ -110,7 +110,7 @@ def open_session(
         return Session(native, view, timeout_s=config.timeout_s, on_close=on_close)
     if store is None:
         raise UsageError(f"world_size {config.world_size} needs a store where workers meet")
-    listener = _native.TcpListener(advertised_host(config), 0)
+    listener = _native.TcpListener(advertised_host(config, store.address), 0)
     store.set(_address_key(view_version, config.rank), listener.address)
     addresses = [
         store.get(_address_key(view_version, rank), config.timeout_s)

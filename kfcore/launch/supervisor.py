@@ -70,6 +70,7 @@ def launch(
         store = stack.enter_context(StoreServer(secret=secret))
         job = Config(
             world_size=spec.world_size,
+            local_world_size=spec.world_size,
             store_address=store.address,
             job_id=secrets.token_hex(8),
             job_secret=secret,

@@ -1,6 +1,7 @@
 """The store: a small versioned key-value service where the workers of a job meet."""
 
-from kfcore.store.client import StoreClient, connect_store
+from kfcore.store.client import StoreClient
+from kfcore.store.connect import connect_store
 from kfcore.store.server import StoreServer
 from kfcore.store.wire import Entry, Swap
 

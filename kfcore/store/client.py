@@ -6,13 +6,12 @@ import threading
 import time
 from typing import Any
 
-from kfcore.config import Config
 from kfcore.errors import DeadlineError, InternalError, TransportError, UsageError
 from kfcore.store import wire
 from kfcore.store.server import MAX_POLL_S, StoreServer
 from kfcore.store.wire import Entry, LineSocket, Swap
 
-__all__ = ["StoreClient", "connect_store"]
+__all__ = ["StoreClient"]
 
 # Longest that one answer may take beyond the time the server was asked to wait.
 ANSWER_TIMEOUT_S = 10.0
@@ -71,6 +70,10 @@ class StoreClient:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def own(self, server: StoreServer) -> None:
+        """Serve this store from here on: closing the client closes the server too."""
+        self._owned_server = server
 
     def close(self) -> None:
         """Close all connections. Calling it again does nothing.
@@ -324,35 +327,3 @@ def _let_in(line: dict[str, Any]) -> None:
 
 def _entry(answer: dict[str, Any]) -> Entry:
     return Entry(str(answer["value"]), int(answer["version"]))
-
-
-def connect_store(config: Config) -> StoreClient | None:
-    """Connect a worker to its job's store, starting the store where the job has no launcher.
-
-    Args:
-        config: this worker's configuration.
-
-    Returns:
-        The client (closing it closes a store it started), or None for a job without a store.
-
-    Raises:
-        DeadlineError: no store within config.timeout_s.
-        TransportError: the store refused the job secret.
-        UsageError: this worker must host the store and cannot listen on its address.
-    """
-    if config.store_address is None:
-        return None
-    server = None
-    if config.hosts_store:
-        host, port = wire.parse_address(config.store_address)
-        server = StoreServer(host, port, config.job_secret)
-    try:
-        client = StoreClient(
-            config.store_address, config.job_secret, connect_timeout_s=config.timeout_s
-        )
-    except BaseException:
-        if server is not None:
-            server.close()
-        raise
-    client._owned_server = server
-    return client

@@ -1,6 +1,7 @@
 """The embedded store server: a thread a connection, values in memory, a version per key."""
 
 import contextlib
+import errno
 import secrets
 import socket
 import threading
@@ -11,6 +12,7 @@ from typing import Any
 
 from kfcore.errors import TransportError, UsageError
 from kfcore.store import wire
+from kfcore.store.ports import owner_of_port
 from kfcore.store.wire import LineSocket
 
 __all__ = ["StoreServer"]
@@ -35,7 +37,7 @@ class StoreServer:
     client that meets a restarted server is told so (`StoreClient`).
 
     Args:
-        host: address to listen on.
+        host: address to listen on; empty = all addresses, IPv4 and IPv6.
         port: port to listen on; 0 = let the system choose a free one.
         secret: what a client must prove to know; empty = anyone may connect.
 
@@ -54,14 +56,17 @@ class StoreServer:
         self._left = threading.Condition(self._lock)
         self._closed = False
         try:
-            family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-            self._listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+            self._listener = _listen(host, port)
         except OSError as error:
-            where = wire.format_address(host, port)
-            raise UsageError(f"the store cannot listen on {where}: {error}") from error
+            where = wire.format_address(host or "*", port)
+            taken = error.errno == errno.EADDRINUSE
+            owner = owner_of_port(port) if taken else ""
+            raise UsageError(f"the store cannot listen on {where}: {error}{owner}") from error
         bound_port = self._listener.getsockname()[1]
         self.address = wire.format_address(host, bound_port)
         """``host:port`` to give to clients."""
+        self.reachable_here = self.address if host else f"127.0.0.1:{bound_port}"
+        """``host:port`` for clients in this process."""
         self._thread = threading.Thread(target=self._accept, name="kf-store", daemon=True)
         self._thread.start()
 
@@ -182,6 +187,15 @@ class StoreServer:
             except (KeyError, TypeError, ValueError) as error:
                 answer = {"error": f"bad store request {request.get('op')!r}: {error!r}"}
             connection.send(answer)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    if not host and socket.has_dualstack_ipv6():
+        return socket.create_server(
+            ("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG
+        )
+    family = socket.getaddrinfo(host or "0.0.0.0", port, type=socket.SOCK_STREAM)[0][0]  # noqa: S104
+    return socket.create_server((host, port), family=family, backlog=_BACKLOG)
 
 
 class _State:
