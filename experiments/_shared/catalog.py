@@ -3,13 +3,14 @@
 import importlib.util
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 from kfcore.errors import UsageError
 
-__all__ = ["Experiment", "discover", "find"]
+__all__ = ["Experiment", "discover", "find", "select"]
 
 _NAME = re.compile(r"e\d\d_[a-z0-9_]+")
 
@@ -22,11 +23,13 @@ class Experiment:
         name: the folder's name, ``eNN_slug``.
         folder: where it is.
         question: the README's first line without its heading marks.
+        worlds: what the README's line ``Worlds: ...`` says: ``simulated``, ``real``, or both.
     """
 
     name: str
     folder: Path
     question: str
+    worlds: str = ""
 
     @property
     def number(self) -> str:
@@ -83,7 +86,8 @@ def _describe(folder: Path) -> Experiment:
     question = lines[0].lstrip("# ").strip() if lines else ""
     if not question:
         raise UsageError(f"{readme}:1: the first line must be the experiment's question")
-    return Experiment(folder.name, folder, question)
+    worlds = [line.partition(":")[2] for line in lines if line.startswith("Worlds:")]
+    return Experiment(folder.name, folder, question, worlds[0].strip() if worlds else "")
 
 
 def find(name: str, start: Path | None = None) -> Experiment:
@@ -105,3 +109,23 @@ def find(name: str, start: Path | None = None) -> Experiment:
         names = ", ".join(e.name for e in known)
         raise UsageError(f"no experiment {name!r}; there are: {names}")
     return found[0]
+
+
+def select(names: Sequence[str], start: Path | None = None) -> list[Experiment]:
+    """Find several experiments; the name ``all`` stands for every one.
+
+    Args:
+        names: as for `find`, or ``all``.
+        start: as in `discover`.
+
+    Returns:
+        Each experiment once, in the order of the names.
+
+    Raises:
+        UsageError: no such experiment.
+    """
+    chosen: dict[str, Experiment] = {}
+    for name in names:
+        for experiment in discover(start) if name == "all" else [find(name, start)]:
+            chosen.setdefault(experiment.name, experiment)
+    return list(chosen.values())

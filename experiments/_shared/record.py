@@ -18,11 +18,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-__all__ = ["RowWriter", "host_facts", "read_rows", "source_facts", "versions", "write_manifest"]
+__all__ = [
+    "RowWriter",
+    "host_facts",
+    "key_of",
+    "read_rows",
+    "source_facts",
+    "thread_settings",
+    "versions",
+    "write_manifest",
+]
 
 MANIFEST_SCHEMA = 1
 PACKAGES = ("kungfu-lab", "numpy", "torch", "simpy", "matplotlib", "scikit-learn")
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _COLUMN = re.compile(r"[a-z][a-z0-9_]*")
+_keys: dict[Path, tuple[str, ...]] = {}  # of the files opened in this process
 
 Value = str | int | float | bool | None
 
@@ -50,6 +61,7 @@ class RowWriter:
         if not key or not set(key) <= set(columns):
             raise ValueError(f"key must name columns of {list(columns)}, got {list(key)}")
         self.columns, self.key = tuple(columns), tuple(key)
+        _keys[path.resolve()] = self.key
         self._done: set[tuple[str, ...]] = set()
         if path.exists():
             self._resume(path)
@@ -148,6 +160,11 @@ def _parse(text: str) -> Value:
     return text
 
 
+def key_of(path: Path) -> tuple[str, ...]:
+    """The key columns with which this process opened a file of rows; empty if it did not."""
+    return _keys.get(path.resolve(), ())
+
+
 def source_facts(folder: Path) -> dict[str, Any]:
     """Name the code that a run uses.
 
@@ -156,13 +173,15 @@ def source_facts(folder: Path) -> dict[str, Any]:
 
     Returns:
         ``commit`` and ``dirty`` (None outside a git checkout), ``diff_sha256`` of uncommitted
-        changes to tracked files, and ``files``: each file of the experiment with its SHA-256.
+        changes to tracked files, ``files``: each file of the experiment with its SHA-256, and
+        ``scenario_sha256``: one hash of its scenario files (None: it has none).
     """
     files = {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))
         if path.is_file() and "__pycache__" not in path.parts
     }
+    scenarios = [f"{name} {digest}" for name, digest in files.items() if name.endswith(".toml")]
     commit = _git(folder, "rev-parse", "HEAD")
     diff = None if commit is None else _git(folder, "diff", "HEAD")
     return {
@@ -170,6 +189,9 @@ def source_facts(folder: Path) -> dict[str, Any]:
         "dirty": None if diff is None else bool(diff),
         "diff_sha256": hashlib.sha256(diff.encode()).hexdigest() if diff else None,
         "files": files,
+        "scenario_sha256": hashlib.sha256("\n".join(scenarios).encode()).hexdigest()
+        if scenarios
+        else None,
     }
 
 
@@ -229,14 +251,24 @@ def versions(packages: Iterable[str] = PACKAGES) -> dict[str, str | None]:
     return found
 
 
+def thread_settings() -> dict[str, Any]:
+    """What limits threads: the usual variables (None: unset), and torch's number if in use."""
+    torch = sys.modules.get("torch")
+    found: dict[str, Any] = {name: os.environ.get(name) for name in THREAD_VARIABLES}
+    return {**found, "torch": None if torch is None else torch.get_num_threads()}
+
+
 def now_utc() -> str:
     """The time as ISO 8601 in UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def command_line() -> list[str]:
-    """The command that runs, its program by name only."""
-    return [Path(sys.argv[0]).name, *sys.argv[1:]]
+    """The command that runs; of the program and of absolute paths the last part only."""
+    return [
+        Path(word).name if position == 0 or word.startswith("/") else word
+        for position, word in enumerate(sys.argv)
+    ]
 
 
 def write_manifest(path: Path, fields: Mapping[str, Any]) -> None:

@@ -14,6 +14,9 @@ from kfcore.errors import UsageError
 
 __all__ = ["Outcome", "Progress", "plot_experiment", "run_experiment"]
 
+# A one-minute load above this many runnable processes a core marks a run as disturbed.
+BUSY_LOAD_PER_CORE = 0.5
+
 # Called as progress(done, total, what) as often as the experiment likes.
 Progress = Callable[[int, int, str], None]
 
@@ -77,17 +80,21 @@ def run_experiment(
     manifest: dict[str, Any] = {
         "experiment": experiment.name,
         "question": experiment.question,
+        "worlds": experiment.worlds,
         "command": record.command_line(),
         "source": source,
         "fingerprint": identity,
         "seed": seed,
         "quick": quick,
         "host": record.host_facts(),
+        "threads": record.thread_settings(),
         "versions": record.versions(),
         "started": old.get("started", record.now_utc()),
         "sittings": old.get("sittings", 0) + 1,
         "duration_s": old.get("duration_s", 0.0),
         "load_before": list(os.getloadavg()),
+        "busy": os.getloadavg()[0] > BUSY_LOAD_PER_CORE * len(os.sched_getaffinity(0)),
+        "key": old.get("key", []),
         "finished": False,
     }
     record.write_manifest(manifest_path, manifest)
@@ -98,6 +105,8 @@ def run_experiment(
         if not rows_path.is_file():
             raise UsageError(f"experiment {experiment.name} wrote no rows.csv")
         manifest["parameters"] = parameters or {}
+        manifest["key"] = list(record.key_of(rows_path))
+        manifest["threads"] = record.thread_settings()
         manifest["rows"] = len(record.read_rows(rows_path))
         manifest["finished"] = True
     finally:

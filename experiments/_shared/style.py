@@ -4,6 +4,7 @@ Figures are plain `matplotlib.figure.Figure` objects: no pyplot, so no window sy
 to close.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
+from experiments._shared.stats import Interval
+
 __all__ = [
     "PALETTE",
     "SERIES",
     "axis_labels",
+    "draw_intervals",
+    "draw_published",
     "legend",
     "new_figure",
     "power_of_two_axis",
     "save",
     "series_style",
+    "spread_note",
 ]
 
 # Okabe and Ito, "Color Universal Design", 2008: distinct under the common colour deficiencies.
@@ -114,6 +120,69 @@ def axis_labels(axes: Axes, x: str, y: str, *, better: str | None = None) -> Non
     axes.set_ylabel(y if better is None else f"{y}, {better} is better")
 
 
+def draw_intervals(
+    axes: Axes, name: str, points: Mapping[float, Interval], *, label: str | None = None
+) -> None:
+    """Draw a series of medians as a line, with its intervals as a band.
+
+    Args:
+        axes: the panel.
+        name: of the series; decides its look.
+        points: an interval at each x.
+        label: in the legend; the name when None.
+    """
+    look = series_style(name)
+    xs = sorted(points)
+    axes.plot(xs, [points[x].median for x in xs], label=label or name, **look)
+    axes.fill_between(
+        xs,
+        [points[x].low for x in xs],
+        [points[x].high for x in xs],
+        color=look["color"],
+        alpha=0.2,
+        linewidth=0,
+    )
+
+
+def draw_published(
+    axes: Axes,
+    series: str,
+    x: float,
+    y: float,
+    spread: float | None = None,
+    *,
+    label: str | None = None,
+) -> None:
+    """Draw a number that others published: a star in the colour of its series.
+
+    Args:
+        axes: the panel.
+        series: whose colour it takes.
+        x: position.
+        y: value, in the axis' unit.
+        spread: half height of its error bar, same unit; None draws none.
+        label: in the legend; say there what the point is for: compared, fitted, other set-up.
+    """
+    axes.errorbar(
+        x,
+        y,
+        yerr=spread,
+        capsize=2,
+        markersize=10,
+        markeredgecolor="black",
+        label=label,
+        zorder=5,
+        **{**SERIES["published"], "color": series_style(series)["color"]},
+    )
+
+
+def spread_note(repeats: int) -> str:
+    """The words that say what bands and bars are: repeats and their interval."""
+    if repeats == 1:
+        return "1 run, no spread"
+    return f"median of {repeats} repeats, band: its bootstrap 95 % interval"
+
+
 def legend(axes: Axes, location: str = "best", **options: Any) -> None:
     """Name the series of a panel, without a frame."""
     axes.legend(loc=location, frameon=False, fontsize=8, **options)
@@ -142,6 +211,8 @@ def save(figure: Figure, stem: Path) -> list[Path]:
     """
     paths = [stem.with_suffix(".png"), stem.with_suffix(".pdf")]
     with mpl.rc_context(RC):
-        figure.savefig(paths[0], dpi=DPI, metadata={"Software": None})
+        figure.savefig(
+            paths[0], dpi=DPI, metadata={"Software": None}, pil_kwargs={"optimize": True}
+        )
         figure.savefig(paths[1], metadata={"CreationDate": None})
     return paths

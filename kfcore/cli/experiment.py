@@ -1,31 +1,28 @@
-"""``kf experiment``: list, run and plot the folders under ``experiments/``."""
+"""``kf experiment``: list, run, plot and compare the folders under ``experiments/``."""
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from kfcore.errors import UsageError
-
-if TYPE_CHECKING:
-    from experiments._shared.runner import Progress
+from kfcore.cli import experiment_output as output
+from kfcore.errors import KfError, UsageError
 
 app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="List, run and plot the experiments.",
+    help="List, run, plot and compare the experiments.",
 )
 DEFAULT_OUT = Path("out/results")
 Out = Annotated[Path, typer.Option(help="Folder for all results; <out>/<experiment> is used.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Ids = Annotated[
-    list[str], typer.Argument(help="eNN_slug or eNN; several at will.", metavar="ID")
+    list[str], typer.Argument(help="eNN_slug, eNN or all; several at will.", metavar="ID")
 ]
 
 
@@ -56,20 +53,27 @@ def list_experiments(as_json: AsJson = False) -> None:
     found = discover()
     if as_json:
         fields = [
-            {"name": e.name, "question": e.question, "folder": str(e.folder)} for e in found
+            {
+                "name": e.name,
+                "question": e.question,
+                "worlds": e.worlds,
+                "folder": str(e.folder),
+            }
+            for e in found
         ]
         typer.echo(json.dumps(fields))
         return
     width = max(len(e.name) for e in found)
     for experiment in found:
-        typer.echo(f"{experiment.name:<{width}}  {experiment.question}")
+        worlds = f" [{experiment.worlds}]" if experiment.worlds else ""
+        typer.echo(f"{experiment.name:<{width}}  {experiment.question}{worlds}")
 
 
 @app.command()
 def run(
     ids: Ids,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Small size: minutes, not hours.")
+        bool, typer.Option("--quick/--full", help="Small size (minutes) or full size (hours).")
     ] = False,
     seed: Annotated[int, typer.Option(help="Of everything random, >= 0.")] = 1,
     out: Out = DEFAULT_OUT,
@@ -78,25 +82,40 @@ def run(
 ) -> None:
     """Measure the rows of experiments, then draw their figures.
 
-    Rows that are there from the same code, files and seed are not measured again.
+    Rows that are there from the same code, files and seed are not measured again. With several
+    experiments, one that fails does not keep the others from running.
     """
     if seed < 0:
         raise UsageError(f"seed must be >= 0, got {seed}")
     _make_importable()
     from experiments._shared import catalog, runner  # noqa: PLC0415 - after the path is set
 
-    summaries = []
-    for experiment in [catalog.find(name) for name in ids]:
-        with _progress(experiment.name) as progress:
-            outcome = runner.run_experiment(
-                experiment, out, seed=seed, quick=quick, progress=progress
-            )
-        figures, table = ([], []) if no_plot else runner.plot_experiment(experiment, out)
-        summaries.append(_summary(outcome.folder, outcome.manifest, figures, table))
+    chosen = catalog.select(ids)
+    summaries: list[dict[str, Any]] = []
+    failures: list[str] = []
+    for experiment in chosen:
+        try:
+            with output.progress_bar(experiment.name) as progress:
+                outcome = runner.run_experiment(
+                    experiment, out, seed=seed, quick=quick, progress=progress
+                )
+            figures, table = ([], []) if no_plot else runner.plot_experiment(experiment, out)
+        except Exception as error:
+            if len(chosen) == 1:
+                raise
+            if not isinstance(error, KfError):  # a bug: say where
+                traceback.print_exc()
+            failures.append(f"{experiment.name}: {error}")
+            continue
+        summaries.append(output.summary(outcome.folder, outcome.manifest, figures, table))
         if not as_json:
-            _report(experiment, summaries[-1], was_complete=outcome.was_complete)
+            output.report(experiment, summaries[-1], was_complete=outcome.was_complete)
     if as_json:
         typer.echo(json.dumps(summaries))
+    for failure in failures:
+        typer.echo(f"failed: {failure}", err=True)
+    if failures:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -106,62 +125,57 @@ def plot(ids: Ids, out: Out = DEFAULT_OUT, as_json: AsJson = False) -> None:
     from experiments._shared import catalog, runner  # noqa: PLC0415 - after the path is set
 
     summaries = []
-    for experiment in [catalog.find(name) for name in ids]:
+    for experiment in catalog.select(ids):
+        if "all" in ids and not (out / experiment.name / "rows.csv").is_file():
+            continue
         figures, table = runner.plot_experiment(experiment, out)
-        summaries.append(_summary(out / experiment.name, {}, figures, table))
+        summaries.append(output.summary(out / experiment.name, {}, figures, table))
         if not as_json:
-            _report(experiment, summaries[-1], was_complete=False)
+            output.report(experiment, summaries[-1], was_complete=False)
     if as_json:
         typer.echo(json.dumps(summaries))
 
 
-def _summary(
-    folder: Path, manifest: dict[str, Any], figures: list[Path], table: list[dict[str, Any]]
-) -> dict[str, Any]:
-    return {
-        "experiment": folder.name,
-        "folder": str(folder),
-        "rows": manifest.get("rows"),
-        "duration_s": manifest.get("duration_s"),
-        "figures": [str(path) for path in figures],
-        "table": table,
-    }
+@app.command()
+def compare(
+    a: Annotated[Path, typer.Argument(help="Folder of one run or of several: the base.")],
+    b: Annotated[Path, typer.Argument(help="The other.")],
+    every: Annotated[bool, typer.Option("--every", help="Show equal numbers too.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit with 1 when a number differs.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say which numbers of two runs differ beyond their spread.
+
+    A number differs when the bootstrap intervals of its median over the repeats have no point
+    in common. Of many numbers, a few differ by chance.
+    """
+    _make_importable()
+    from experiments._shared.compare import (  # noqa: PLC0415 - after the path is set
+        compare_runs,
+        find_runs,
+    )
+
+    left, right = find_runs(a), find_runs(b)
+    both = [name for name in left if name in right]
+    if not both:
+        raise UsageError(f"{a} and {b} have no experiment in common")
+    found = {name: compare_runs(left[name], right[name]) for name in both}
+    if as_json:
+        rows = {name: [output.difference_row(d) for d in ds] for name, ds in found.items()}
+        typer.echo(json.dumps(rows))
+    else:
+        for name in both:
+            output.show_differences(left[name], right[name], found[name], every=every)
+    if check and any(d.verdict != "same" for ds in found.values() for d in ds):
+        raise typer.Exit(1)
 
 
-def _report(experiment: Any, summary: dict[str, Any], *, was_complete: bool) -> None:
-    from rich.console import Console  # noqa: PLC0415 - not needed for --json
-    from rich.table import Table  # noqa: PLC0415 - not needed for --json
+@app.command()
+def report(out: Out = DEFAULT_OUT) -> None:
+    """Write one page over all results: question, origin, table and figure of each."""
+    _make_importable()
+    from experiments._shared.report import write_report  # noqa: PLC0415 - after the path is set
 
-    from experiments._shared.runner import text  # noqa: PLC0415 - after the path is set
-
-    # a file or a pipe has no width of its own to fit into
-    width = None if sys.stdout.isatty() else 120
-    console = Console(soft_wrap=True, highlight=False, width=width)
-    console.print(f"\n[bold]{experiment.name}[/bold]  {experiment.question}")
-    if summary["table"]:
-        grid = Table(box=None, pad_edge=False)
-        for column in summary["table"][0]:
-            grid.add_column(column, no_wrap=True)
-        for row in summary["table"]:
-            grid.add_row(*(text(row.get(column)) for column in summary["table"][0]))
-        console.print(grid)
-    if summary["rows"] is not None:
-        state = "kept from before" if was_complete else f"{summary['duration_s']:.1f} s"
-        console.print(f"{summary['rows']} rows in {summary['folder']}/rows.csv ({state})")
-    for path in summary["figures"]:
-        console.print(path)
-
-
-@contextmanager
-def _progress(name: str) -> Iterator["Progress"]:
-    """A progress bar on stderr, so that stdout holds results only."""
-    from rich.console import Console  # noqa: PLC0415 - only where a bar is shown
-    from rich.progress import Progress as Bar  # noqa: PLC0415 - only where a bar is shown
-
-    with Bar(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(name, total=None)
-
-        def show(done: int, total: int, what: str) -> None:
-            bar.update(task, completed=done, total=total, description=f"{name}: {what}")
-
-        yield show
+    typer.echo(write_report(out))

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from experiments._shared import record, stats, style
+from experiments._shared import compare, grid, record, stats, style
 from experiments._shared.record import RowWriter, read_rows
 
 COLUMNS = ["system", "workers", "time_s"]
@@ -144,3 +144,61 @@ def test_source_facts_outside_a_checkout_still_name_every_file(tmp_path):
     facts = record.source_facts(tmp_path)
     assert facts["commit"] is None
     assert list(facts["files"]) == ["scenario.toml"]
+
+
+def test_grid_rows_are_measured_once_and_summarized_over_repeats(tmp_path):
+    points = grid.grid(workers=(2, 4), repeat=range(3))
+    asked = []
+
+    def measure(workers, repeat):
+        asked.append((workers, repeat))
+        if len(asked) == 4:
+            raise KeyboardInterrupt
+        return {"time_s": workers + 0.1 * repeat}
+
+    path = tmp_path / "rows.csv"
+    with pytest.raises(KeyboardInterrupt):
+        grid.fill_rows(path, points, measure, ["time_s"], lambda *_: None)
+    grid.fill_rows(path, points, measure, ["time_s"], lambda *_: None)
+    assert asked == [(2, 0), (2, 1), (2, 2), (4, 0), (4, 0), (4, 1), (4, 2)]
+    found = grid.intervals(path, "workers", "time_s")
+    assert (found[2].median, found[4].median) == (2.1, 4.1)
+    assert found[2].count == 3
+    assert list(grid.intervals(path, "workers", "time_s", repeat=1)) == [2, 4]
+    assert record.key_of(path) == ("workers", "repeat")
+
+
+def test_seeds_of_repeats_do_not_depend_on_their_number():
+    assert grid.repeat_seeds(1, 5)[:2] == grid.repeat_seeds(1, 2)
+    assert len(set(grid.repeat_seeds(1, 50))) == 50
+
+
+def run_of(rows, key=("n", "repeat"), experiment="e01_x"):
+    return compare.Run(None, experiment, {"key": list(key)}, rows)
+
+
+def test_compare_judges_by_the_intervals_of_repeats():
+    def rows(offset):
+        return [{"n": 1, "repeat": r, "time_s": 1 + offset + 0.01 * r} for r in range(5)]
+
+    [near] = compare.compare_runs(run_of(rows(0)), run_of(rows(0.02)))
+    [far] = compare.compare_runs(run_of(rows(0)), run_of(rows(0.5)))
+    assert (near.verdict, far.verdict) == ("same", "differs")
+    assert far.change_percent == pytest.approx(100 * 0.5 / 1.02)
+    [lost] = compare.compare_runs(run_of(rows(0)), run_of([]))
+    assert lost.verdict == "only in A"
+    with pytest.raises(ValueError, match="not the same experiment"):
+        compare.compare_runs(run_of([]), run_of([], experiment="e02_y"))
+
+
+def test_bands_and_published_points_are_drawn_in_the_look_of_their_series():
+    _, [axes] = style.new_figure()
+    points = {n: stats.Interval(n, n - 0.1, n + 0.1, 5) for n in (4, 2)}
+    style.draw_intervals(axes, "kf", points, label="ours")
+    style.draw_published(axes, "kf", 2, 2.5, 0.2, label="published")
+    line = axes.lines[0]
+    assert list(line.get_xdata()) == [2, 4]
+    assert line.get_label() == "ours"
+    assert axes.lines[1].get_color() == line.get_color()
+    assert "5 repeats" in style.spread_note(5)
+    assert style.spread_note(1) == "1 run, no spread"
