@@ -11,6 +11,7 @@ from kfcore import errors
 if TYPE_CHECKING:
     from kfcore import monitors
     from kfcore.job import Job
+    from kfcore.membership import Member, join
     from kfcore.memory import empty
     from kfcore.policy import (
         Each,
@@ -39,6 +40,7 @@ __all__ = [
     "LocalStep",
     "Max",
     "Mean",
+    "Member",
     "Min",
     "Note",
     "Observation",
@@ -57,18 +59,21 @@ __all__ = [
     "errors",
     "init",
     "inproc_world",
+    "join",
     "monitors",
 ]
 
 # Where a name lives, unless it is one of kfcore.policy's.
 _PLACES = {
     "Job": "kfcore.job",
+    "Member": "kfcore.membership",
     "Session": "kfcore.session",
     "SessionStats": "kfcore.session",
     "View": "kfcore.view",
     "empty": "kfcore.memory",
     "init": "kfcore.world",
     "inproc_world": "kfcore.world",
+    "join": "kfcore.membership",
 }
 
 

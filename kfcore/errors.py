@@ -4,12 +4,16 @@ The C++ core raises the same classes: its bindings look them up here by name.
 ``docs/errors.md`` lists causes and remedies.
 """
 
+from kfcore.exits import EXIT_EXPELLED
+
 __all__ = [
     "AbortedError",
     "ConflictingProposals",
     "DeadlineError",
+    "ExpelledError",
     "InternalError",
     "KfError",
+    "LeftError",
     "MismatchError",
     "NoQuorumError",
     "PeerLostError",
@@ -53,6 +57,22 @@ class StaleViewError(KfError):
 
 class NoQuorumError(KfError):
     """Too few members to agree. Wait or stop, as the policy says."""
+
+
+class ExpelledError(KfError, SystemExit):
+    """The others went on without this worker. Unless it is caught, the process exits 76."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.code = EXIT_EXPELLED
+
+
+class LeftError(KfError, SystemExit):
+    """This worker left its job in order, or the job is over. Uncaught, it exits 0."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.code = 0
 
 
 class AbortedError(KfError):

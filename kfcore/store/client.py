@@ -53,6 +53,7 @@ class StoreClient:
         self._name = secrets.token_hex(8)
         self._instance: str | None = None
         self._idle: list[LineSocket] = []
+        self._busy: set[LineSocket] = set()
         self._lock = threading.Lock()
         self._requests = 0
         self._closed = False
@@ -76,13 +77,15 @@ class StoreClient:
         self._owned_server = server
 
     def close(self) -> None:
-        """Close all connections. Calling it again does nothing.
+        """Close all connections; calls under way in other threads fail. Again: does nothing.
 
         A client that hosts the store waits for the others to leave it, HOST_LINGER_S at most.
         """
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
+            for connection in self._busy:  # wakes the threads that wait for an answer
+                connection.hang_up()
         for connection in idle:
             connection.close()
         if self._owned_server is not None:
@@ -219,6 +222,8 @@ class StoreClient:
         while True:
             try:
                 connection = self._take(give_up)
+                with self._lock:
+                    self._busy.add(connection)
                 try:
                     connection.sock.settimeout(wait_s + ANSWER_TIMEOUT_S)
                     connection.send(request)
@@ -226,6 +231,9 @@ class StoreClient:
                 except BaseException:
                     connection.close()
                     raise
+                finally:
+                    with self._lock:
+                        self._busy.discard(connection)
                 break
             except OSError as error:
                 now = time.monotonic()

@@ -160,8 +160,12 @@ class LineSocket:
             self.sock.send(b'{"busy":true}\n', socket.MSG_DONTWAIT)
             self.sock.shutdown(socket.SHUT_RDWR)
 
-    def close(self) -> None:
-        """Close the connection, waking a thread that reads from it."""
+    def hang_up(self) -> None:
+        """End the connection, waking a thread that reads from it, which then closes it."""
         with contextlib.suppress(OSError):  # already gone
             self.sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close the connection, waking a thread that reads from it."""
+        self.hang_up()
         self.sock.close()

@@ -91,6 +91,9 @@ void bind_engine(nb::module_& m) {
           "max_digest"_a, "max_negated"_a)
       .def("proposal_text", &Engine::proposal_text)
       .def("raise_conflict", &Engine::raise_conflict, "text_by_rank"_a)
+      .def("enter_view", &Engine::enter_view, "view_version"_a, "world_size"_a, "step"_a,
+           "config_version"_a)
+      .def("proposal", &Engine::proposal)
       .def("value", &Engine::value, "name"_a)
       .def("settings", &Engine::settings)
       .def_prop_ro("has_proposal", &Engine::has_proposal)

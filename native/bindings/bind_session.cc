@@ -6,6 +6,7 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -32,6 +33,10 @@ struct Hub {
   std::shared_ptr<InprocHub> value;
 };
 
+struct Cancel {
+  std::atomic<bool> asked{false};
+};
+
 void run_named(Session& session, const std::string& collective,
                const std::vector<Piece>& pieces, int root, const std::string& name,
                double timeout_s) {
@@ -43,11 +48,13 @@ std::pair<std::unique_ptr<Session>, std::string> open_host_session(
     TcpListener& listener, const View& view, int rank, const std::string& job_id,
     const std::string& job_secret, const std::vector<std::string>& addresses,
     const std::string& schedule, std::int64_t segment_bytes, double timeout_s,
-    bool share_memory, std::shared_ptr<SharedMemory> registered) {
+    bool share_memory, std::shared_ptr<SharedMemory> registered, const Cancel* cancel,
+    bool keep_listener) {
   SignalCheck signals;
   TcpOptions options{view, rank, job_id, job_secret, addresses, deadline_after(timeout_s), [&] {
-                       return signals();
+                       return (cancel != nullptr && cancel->asked) || signals();
                      }};
+  options.keep_listener = keep_listener;
   HostOptions host;
   host.share_memory = share_memory;
   host.registered = std::move(registered);
@@ -155,9 +162,13 @@ void bind_session(nb::module_& m) {
       .def_prop_ro("address", &TcpListener::address)
       .def_prop_ro("port", &TcpListener::port)
       .def("close", &TcpListener::close);
+  nb::class_<Cancel>(m, "Cancel", "Lets another thread end the opening of a session.")
+      .def(nb::init<>())
+      .def("set", [](Cancel& self) { self.asked = true; });
   m.def("open_host_session", &open_host_session, "listener"_a, "view"_a, "rank"_a, "job_id"_a,
         "job_secret"_a, "addresses"_a, "schedule"_a, "segment_bytes"_a, "timeout_s"_a,
-        "share_memory"_a, "registered"_a, nb::call_guard<nb::gil_scoped_release>());
+        "share_memory"_a, "registered"_a, "cancel"_a = nullptr, "keep_listener"_a = false,
+        nb::call_guard<nb::gil_scoped_release>());
 }
 
 }  // namespace kf::bindings

@@ -13,5 +13,6 @@ void bind_caller(nanobind::module_& m);
 void bind_session(nanobind::module_& m);
 void bind_calls(nanobind::module_& m);
 void bind_adapt(nanobind::module_& m);
+void bind_membership(nanobind::module_& m);
 
 }  // namespace kf::bindings

@@ -2,6 +2,9 @@
 #include "bindings.h"
 
 NB_MODULE(_native, m) {
+  // Threads that still wait when the program ends keep what they hold; that is no leak to
+  // report.
+  nanobind::set_leak_warnings(false);
   m.doc() = "C++ core of KungFu Lab. Private: use kfcore.";
   kf::bindings::bind_errors(m);
   kf::bindings::bind_schedule(m);
@@ -11,4 +14,5 @@ NB_MODULE(_native, m) {
   kf::bindings::bind_calls(m);
   kf::bindings::bind_caller(m);
   kf::bindings::bind_adapt(m);
+  kf::bindings::bind_membership(m);
 }

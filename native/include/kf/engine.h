@@ -102,6 +102,14 @@ class Engine {
   // Drops the proposal. Throws Error{conflict} that says which ranks said what.
   [[noreturn]] void raise_conflict(const std::vector<std::string>& text_by_rank);
 
+  // Goes on in another view, at a step and configuration that all its members agreed on. What
+  // this rank proposes stays. Throws Error{usage}: a value out of bounds.
+  void enter_view(std::int64_t view_version, std::int64_t world_size, std::int64_t step,
+                  std::int64_t config_version);
+
+  // This rank's proposal for the coming step, sorted by setting name.
+  std::vector<Change> proposal() const;
+
   const Value& value(const std::string& name) const;  // Throws Error{usage}: unknown setting
   double number(const std::string& name) const;       // Throws Error{usage}: unknown or a text
   const std::string& text(const std::string& name) const;  // likewise, or a number

@@ -44,13 +44,14 @@ struct TcpOptions {
   std::vector<std::string> addresses;  // by rank; this rank's own is not used
   Clock::time_point deadline;
   std::function<bool()> interrupt;  // asked from time to time; true gives up
+  bool keep_listener = false;       // it will be used for another view
 };
 
 // Connects to every rank below this one and accepts every rank above it; whoever fails the
-// handshake is dropped and disturbs nobody. Closes the listener when all are there.
-// Throws Error{usage} for a bad address or rank, Error{deadline} naming the ranks that are
-// missing, Error{stale_view} if a peer is in a newer view, Error{transport} if a peer refuses
-// this rank again and again, Error{aborted} when interrupted.
+// handshake is dropped and disturbs nobody. Closes the listener when all are there, unless it
+// is kept. Throws Error{usage} for a bad address or rank, Error{deadline} naming the ranks that
+// are missing, Error{stale_view} if a peer is in a newer view, Error{transport} if a peer
+// refuses this rank again and again, Error{aborted} when interrupted.
 std::unique_ptr<Transport> connect_tcp(TcpListener& listener, const TcpOptions& options);
 
 }  // namespace kf

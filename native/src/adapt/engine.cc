@@ -153,6 +153,27 @@ void Engine::raise_conflict(const std::vector<std::string>& text_by_rank) {
   throw Error(ErrorCode::conflict, message);
 }
 
+void Engine::enter_view(std::int64_t view_version, std::int64_t world_size, std::int64_t step,
+                        std::int64_t config_version) {
+  for (auto& [name, setting] : settings_) {
+    if (setting.kind != SettingKind::world_size) continue;
+    const Value size = static_cast<double>(world_size);
+    check(setting, size, "the new view");
+    setting.value = size;
+  }
+  view_version_ = view_version;
+  step_ = step;
+  config_version_ = config_version;
+  conflict_step_ = -1;
+  refresh_configuration_hash();
+}
+
+std::vector<Change> Engine::proposal() const {
+  std::vector<Change> changes;
+  for (const auto& [name, change] : proposal_) changes.push_back(change);
+  return changes;
+}
+
 const Value& Engine::value(const std::string& name) const {
   return find(name).value;
 }

@@ -328,7 +328,7 @@ std::vector<Fd> connect_mesh(TcpListener& listener, const TcpOptions& options) {
   }
   if (listener.fd() < 0) throw Error(ErrorCode::usage, "the listener is closed");
   std::vector<Fd> links = Rendezvous(listener, options).run();
-  listener.close();
+  if (!options.keep_listener) listener.close();
   return links;
 }
 
