@@ -6,18 +6,25 @@ error, never silently a default.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from kfcore.environments import adopt, integer
 from kfcore.errors import UsageError
 
-__all__ = ["POLICY_SEPARATOR", "Config", "child_environment", "environment_with"]
+__all__ = [
+    "POLICY_SEPARATOR",
+    "Config",
+    "child_environment",
+    "environment_elsewhere",
+    "environment_with",
+]
 
 # Between the entries of KF_POLICIES; a path may hold ":" and ",", hardly ever ";".
 POLICY_SEPARATOR = ";"
 DEFAULT_TIMEOUT_S = 60.0
+_PATHS = ("PATH", "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
 
 
 @dataclass(frozen=True)
@@ -146,6 +153,23 @@ def child_environment(
     """
     inherited = {name: value for name, value in os.environ.items() if name[:3] != "KF_"}
     return {**defaults, **inherited, **config.to_env(), **wins}
+
+
+def environment_elsewhere(
+    config: Config, names: Iterable[str], wins: Mapping[str, str]
+) -> dict[str, str]:
+    """Build what a worker on another host has set beside that host's own environment.
+
+    Args:
+        config: the worker's configuration.
+        names: variables of this process to hand over as they are.
+        wins: variables set whatever else is.
+
+    Returns:
+        The variables: those that find programs and modules, those named, and ``KF_*``.
+    """
+    wanted = {name: os.environ[name] for name in (*_PATHS, *names) if name in os.environ}
+    return {**wanted, **config.to_env(), **wins}
 
 
 def environment_with(variables: Mapping[str, str]) -> dict[str, str]:

@@ -18,7 +18,7 @@ COMMANDS = {
     "bench": "Measure collectives between real processes.",
     "experiment": "List, run and plot the experiments.",
     "policy": "List, show and replay policies.",
-    "run": "Run a program as n worker processes on this host.",
+    "run": "Run a program as n worker processes, on one host or several.",
     "schedule": "List, show, validate and price communication schedules.",
     "sim": "Simulate a cluster from a scenario file.",
 }

@@ -1,6 +1,7 @@
 """``kf run``: one program as n worker processes on this host."""
 
 import json
+import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -9,7 +10,9 @@ from typing import Annotated
 import typer
 
 from kfcore.config import DEFAULT_TIMEOUT_S
+from kfcore.errors import UsageError
 from kfcore.launch import LaunchResult, LaunchSpec, launch
+from kfcore.launch.hosts import Host, parse_hosts, read_hostfile
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -22,15 +25,39 @@ app = typer.Typer(
 
 
 @app.command()
-def run(
+def run(  # noqa: PLR0917 - one parameter an option
     command: Annotated[
         list[str],
         typer.Argument(help="A .py file, or a program, with its arguments.", metavar="PROGRAM"),
     ],
     workers: Annotated[
-        int,
-        typer.Option("-n", "-np", "--workers", "--nproc-per-node", help="Worker processes."),
-    ] = 1,
+        int | None,
+        typer.Option(
+            "-n",
+            "-np",
+            "--workers",
+            "--nproc-per-node",
+            help="Worker processes; default 1, or all slots of the hosts.",
+        ),
+    ] = None,
+    hosts: Annotated[
+        str | None,
+        typer.Option("-H", "--hosts", metavar="HOST:SLOTS,...", help="Where workers run."),
+    ] = None,
+    hostfile: Annotated[
+        Path | None,
+        typer.Option("--hostfile", help="The same from a file: 'HOST slots=N' a line."),
+    ] = None,
+    ssh: Annotated[
+        str,
+        typer.Option(help="Program and arguments that reach another host."),
+    ] = "ssh -o BatchMode=yes",
+    export: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-x", metavar="NAME[=VALUE]", help="Variable for all workers; may be given again."
+        ),
+    ] = None,
     policy: Annotated[
         list[str] | None,
         typer.Option(
@@ -62,7 +89,7 @@ def run(
         ),
     ] = False,
 ) -> None:
-    """Run PROGRAM as n worker processes on this host.
+    """Run PROGRAM as n worker processes, on this host or several.
 
     The exit code is that of the worker that failed first (128 + signal number for a signal),
     or 0. Standard input of the workers is empty.
@@ -72,9 +99,17 @@ def run(
         from kfcore.launch.policies import check_policy  # noqa: PLC0415 - loads the native core
 
         policies = tuple(check_policy(entry) for entry in policy)
+    there = _hosts(hosts, hostfile)
+    if workers is None:
+        workers = sum(host.slots for host in there) if there else 1
+    settings = [text.partition("=") for text in export or ()]
     spec = LaunchSpec(
         command=tuple(command),
         world_size=workers,
+        hosts=there,
+        ssh=tuple(shlex.split(ssh)),
+        env={name: value for name, equals, value in settings if equals},
+        passed=tuple(name for name, equals, _ in settings if not equals),
         policies=policies,
         timeout_s=timeout_s,
         log_dir=log_dir,
@@ -86,6 +121,14 @@ def run(
     if as_json:
         typer.echo(json.dumps(summary(result)))
     raise typer.Exit(result.exit_code)
+
+
+def _hosts(listed: str | None, file: Path | None) -> tuple[Host, ...]:
+    if listed is not None and file is not None:
+        raise UsageError("give -H or --hostfile, not both")
+    if file is not None:
+        return tuple(read_hostfile(file))
+    return () if listed is None else tuple(parse_hosts(listed))
 
 
 def summary(result: LaunchResult) -> dict[str, object]:

@@ -65,13 +65,21 @@ class Worker:
     Args:
         rank: the worker's rank.
         command: program and arguments.
-        env: its whole environment.
+        env: its whole environment; None: that of the launcher.
+        stdin: descriptor for standard input; empty when None.
 
     Raises:
         UsageError: the program cannot be executed.
     """
 
-    def __init__(self, rank: int, command: Sequence[str], env: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        rank: int,
+        command: Sequence[str],
+        env: Mapping[str, str] | None,
+        *,
+        stdin: int | None = None,
+    ) -> None:
         self.rank = rank
         self.result: WorkerResult | None = None
         self._started = time.monotonic()
@@ -90,7 +98,7 @@ class Worker:
             self._process = subprocess.Popen(  # noqa: S603 - running the user's program is the job
                 command,
                 env=env,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.DEVNULL if stdin is None else stdin,
                 stdout=child_stdout,
                 stderr=child_stderr,
                 process_group=0,

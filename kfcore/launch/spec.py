@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kfcore.config import DEFAULT_TIMEOUT_S
 from kfcore.errors import UsageError
+from kfcore.launch.hosts import Host, Place, place
 
 __all__ = ["LaunchResult", "LaunchSpec", "WorkerResult", "default_threads", "resolve_command"]
 
@@ -18,7 +19,7 @@ MAX_WORKERS = 8192  # the most that a schedule knows
 
 @dataclass(frozen=True)
 class LaunchSpec:
-    """A job on this host.
+    """A job, on this host or several.
 
     Attributes:
         command: program and arguments of every worker; a ``.py`` file alone is run by the
@@ -31,6 +32,9 @@ class LaunchSpec:
         grace_s: seconds between the request to stop (SIGTERM) and SIGKILL, >= 0.
         interface: network interface the workers advertise, or None.
         env: variables added to, or overriding, the launcher's own.
+        hosts: where workers run, filled in order; empty = all here.
+        ssh: program and arguments that reach a host, before the host's name.
+        passed: names of variables that workers elsewhere get too.
     """
 
     command: tuple[str, ...]
@@ -42,6 +46,9 @@ class LaunchSpec:
     grace_s: float = 5.0
     interface: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
+    hosts: tuple[Host, ...] = ()
+    ssh: tuple[str, ...] = ("ssh", "-o", "BatchMode=yes")
+    passed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what cannot be launched."""
@@ -55,6 +62,20 @@ class LaunchSpec:
             raise UsageError(f"timeout_s must be finite and > 0, got {self.timeout_s}")
         if not 0 <= self.grace_s < float("inf"):
             raise UsageError(f"grace_s must be finite and >= 0, got {self.grace_s}")
+        if not self.ssh:
+            raise UsageError("ssh must name a program")
+
+    def places(self) -> list[Place]:
+        """Where each rank runs.
+
+        Returns:
+            One place a rank, in order.
+
+        Raises:
+            UsageError: more workers than slots.
+        """
+        here = (Host("localhost", self.world_size),)
+        return place(self.hosts or here, self.world_size)
 
 
 @dataclass(frozen=True)
@@ -66,19 +87,22 @@ class WorkerResult:
         exit_code: as a shell reports it: 128 + signal number for a signal.
         signal: name of the signal that ended it, such as ``SIGSEGV``, or None.
         wall_s: seconds from its start to its end.
+        host: where it ran, or None for this host.
     """
 
     rank: int
     exit_code: int
     signal: str | None
     wall_s: float
+    host: str | None = None
 
     @property
     def verdict(self) -> str:
         """``rank 1 exited 7`` or ``rank 1 was killed by SIGSEGV``."""
+        who = f"rank {self.rank}" if self.host is None else f"rank {self.rank} on {self.host}"
         if self.signal is not None:
-            return f"rank {self.rank} was killed by {self.signal}"
-        return f"rank {self.rank} exited {self.exit_code}"
+            return f"{who} was killed by {self.signal}"
+        return f"{who} exited {self.exit_code}"
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import BinaryIO
 
-from kfcore.config import Config, child_environment
+from kfcore.config import Config, child_environment, environment_elsewhere
 from kfcore.exits import EXIT_PREEMPTED
+from kfcore.launch.hosts import Place
 from kfcore.launch.output import RankFiles, WorkerStream
 from kfcore.launch.process import Reaper, Worker
 from kfcore.launch.spec import (
@@ -25,6 +26,7 @@ from kfcore.launch.spec import (
     default_threads,
     resolve_command,
 )
+from kfcore.launch.ssh import RemoteWorker, is_here, store_host
 from kfcore.store import StoreServer
 
 __all__ = ["launch"]
@@ -46,9 +48,10 @@ def launch(
 ) -> LaunchResult:
     """Run a job to its end.
 
-    Starts the job's store on a free loopback port, then the workers with their ``KF_*``
-    variables. When one fails, the others are stopped within the grace time. SIGINT, SIGTERM
-    and SIGHUP are passed on (when called from the main thread); a second one kills at once.
+    Starts the job's store on a free port (of loopback, unless workers run elsewhere), then the
+    workers with their ``KF_*`` variables, over ssh on other hosts. When one fails, the others
+    are stopped within the grace time. SIGINT, SIGTERM and SIGHUP are passed on (when called
+    from the main thread); a second one kills at once.
     Workers cannot outlive the calling thread, however it ends.
 
     Args:
@@ -63,14 +66,15 @@ def launch(
         UsageError: the program, a script or the log folder cannot be used; nothing runs then.
     """
     command = resolve_command(spec.command)
+    places = spec.places()
     out = sys.stdout.buffer if stdout is None else stdout
     err = sys.stderr.buffer if stderr is None else stderr
     with ExitStack() as stack:
         secret = secrets.token_hex(32)
-        store = stack.enter_context(StoreServer(secret=secret))
+        host = store_host(places, spec.interface)
+        store = stack.enter_context(StoreServer(host, secret=secret))
         job = Config(
             world_size=spec.world_size,
-            local_world_size=spec.world_size,
             store_address=store.address,
             job_id=secrets.token_hex(8),
             job_secret=secret,
@@ -82,7 +86,7 @@ def launch(
         supervisor = _Supervisor(spec, out, err)
         stack.callback(supervisor.close)
         with _signals(supervisor.interrupt):
-            supervisor.start(command, job)
+            supervisor.start(command, job, places)
             supervisor.run()
         return supervisor.result(job.job_id)
 
@@ -102,6 +106,7 @@ class _Supervisor:
     def __init__(self, spec: LaunchSpec, out: BinaryIO, err: BinaryIO) -> None:
         self._spec, self._out, self._err = spec, out, err
         self._ranks: list[_Rank] = []
+        self._here: set[str] = set()  # names of this host
         self._selector = selectors.DefaultSelector()
         self._reaper = Reaper()
         self._started = time.monotonic()
@@ -112,18 +117,14 @@ class _Supervisor:
         self._output_lost = False
         self._preempted = False  # a worker was told to leave, and saved its state
 
-    def start(self, command: list[str], job: Config) -> None:
+    def start(self, command: list[str], job: Config, places: list[Place]) -> None:
         """Start all workers; those already started are stopped by close() on an error."""
-        width = len(str(self._spec.world_size - 1))
-        extra = {
-            "OMP_NUM_THREADS": str(default_threads(self._spec.world_size)),
-            "PYTHONUNBUFFERED": "1",  # or nothing is seen of a worker until it ends
-        }
-        for rank in range(self._spec.world_size):
-            env = child_environment(job.with_rank(rank), defaults=extra, wins=self._spec.env)
-            log_dir = self._spec.log_dir
+        width = len(str(len(places) - 1))
+        self._here = {name for name in {place.host for place in places} if is_here(name)}
+        for place in places:
+            rank, log_dir = place.rank, self._spec.log_dir
             files = None if log_dir is None else RankFiles(log_dir, rank)
-            worker = Worker(rank, command, env)
+            worker = self._worker(command, job, place)
             self._reaper.add(worker.group)
             prefix = f"[{rank:>{width}}] ".encode() if self._spec.prefix else b""
             out = WorkerStream(
@@ -144,6 +145,22 @@ class _Supervisor:
             for stream in (out, err):
                 self._selector.register(stream.fd, selectors.EVENT_READ, stream)
             self._selector.register(worker.exit_fd, selectors.EVENT_READ, self._ranks[-1])
+
+    def _worker(self, command: list[str], job: Config, place: Place) -> Worker:
+        config = replace(
+            job,
+            rank=place.rank,
+            local_rank=place.local_rank,
+            local_world_size=place.local_world_size,
+        )
+        # unbuffered, or nothing is seen of a worker until it ends
+        defaults = {"PYTHONUNBUFFERED": "1"}
+        if place.host not in self._here:
+            env = environment_elsewhere(config, self._spec.passed, self._spec.env)
+            return RemoteWorker(place, command, env, defaults, self._spec.ssh)
+        defaults["OMP_NUM_THREADS"] = str(default_threads(place.local_world_size))
+        env = child_environment(config, defaults, wins=self._spec.env)
+        return Worker(place.rank, command, env)
 
     def interrupt(self, number: int) -> None:
         """Note a signal to pass on; called from the signal handler."""

@@ -60,4 +60,5 @@ def test_only_config_reads_the_environment() -> None:
         for path in (ROOT / package).rglob("*.py")
         if re.search(r"os\.environ|os\.getenv|getenv\(", path.read_text())
     }
-    assert readers <= {"kfcore/config.py"}
+    # the stub runs on another host, alone, with the standard library only
+    assert readers <= {"kfcore/config.py", "kfcore/launch/stub.py"}
