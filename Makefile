@@ -8,13 +8,13 @@ BIN := $(VENV)/bin
 PY := $(BIN)/python
 KF := $(BIN)/kf
 CMAKE := $(BIN)/cmake
-NATIVE := $(shell find native -type f \( -name '*.cc' -o -name '*.h' -o -name 'CMakeLists.txt' \) -not -path 'native/tests/*' -not -path 'native/bench/*')
+NATIVE := $(shell find native -type f \( -name '*.cc' -o -name '*.h' -o -name 'CMakeLists.txt' \) -not -path 'native/tests/*' -not -path "native/bench/*" -not -path "native/fuzz/*")
 NATIVE_FORMATTED := $(shell find native -type f \( -name '*.cc' -o -name '*.h' \))
 CMAKE_FLAGS := -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 DEMO_OUT ?= out/demo
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format bench sanitize test-native test-python test-slow stub inplace clean
+.PHONY: help demo test lint format bench sanitize sanitize-python fuzz test-native test-python test-slow stub inplace clean
 
 help:
 	@echo 'make demo      build, run one policy in both worlds and the scaling experiment, draw figures'
@@ -23,7 +23,8 @@ help:
 	@echo 'make lint      format, types, docstrings, import directions'
 	@echo 'make format    rewrite the sources in the agreed format'
 	@echo 'make bench     native and Python benchmarks (speed; never part of make test)'
-	@echo 'make sanitize  native tests under ASan+UBSan and TSan'
+	@echo 'make sanitize  native tests and a world of processes under ASan+UBSan and TSan'
+	@echo 'make fuzz      fuzz what strangers and peers may send (FUZZ_S seconds a target)'
 
 # ---- set-up: a virtual environment, then the package with its C++ module -------------------
 

@@ -82,6 +82,33 @@ TEST(Combine, GivesTheSameBitsOnBothSidesOfAnExchange) {
   }
 }
 
+// A NaN in the result has the same bits whatever NaNs came in, in whatever order.
+TEST(Combine, KnowsOneNan) {
+  const float negative = -kNan;
+  const float infinity = std::numeric_limits<float>::infinity();
+  float payload = 0;
+  const std::uint32_t bits = 0xFFC12345U;
+  std::memcpy(&payload, &bits, sizeof(bits));
+  for (const ReduceOp op : {ReduceOp::sum, ReduceOp::prod, ReduceOp::min, ReduceOp::max}) {
+    const float loss = op == ReduceOp::sum ? -infinity : kNan;
+    const std::vector<float> all(37, infinity);
+    for (const bool src_first : {false, true}) {
+      for (const auto& [a, b] : {std::pair{negative, payload},
+                                 {payload, negative},
+                                 {infinity, loss},
+                                 {1.0F, payload},
+                                 {payload, 1.0F}}) {
+        for (const float value : combined<float>(DType::f32, op, std::vector<float>(37, a),
+                                                 std::vector<float>(37, b), src_first)) {
+          std::uint32_t got = 0;
+          std::memcpy(&got, &value, sizeof(got));
+          ASSERT_EQ(got, 0x7FC00000U) << to_string(op) << " of " << a << " and " << b;
+        }
+      }
+    }
+  }
+}
+
 TEST(Combine, AcceptsMisalignedMemory) {
   std::vector<std::byte> memory(64);
   const double one = 1.5;

@@ -313,6 +313,7 @@ bool Link::deliver(std::span<const std::byte> bytes, FrameSink& sink) {
 // has closed may have changed the memory, which counts for nothing then, and the peer as lost.
 std::string Link::borrow(FrameSink& sink) {
   const std::span<const std::byte> list = parts_.in.payload();
+  if (list.size() % sizeof(Loan) != 0) return "it broke the protocol";
   loans_.resize(list.size() / sizeof(Loan));
   if (!loans_.empty()) std::memcpy(loans_.data(), list.data(), list.size());
   RingControl& control = parts_.in.control();

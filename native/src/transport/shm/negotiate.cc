@@ -250,11 +250,17 @@ LinkParts Negotiation::parts_for(int peer, const Offer& theirs, Segment segment)
 void Negotiation::try_peer(int peer, const Offer& theirs) {
   if (!mine_.share || !theirs.share || theirs.host != mine_.host) return;
   try {
+    // both follow from the number of ranks; positions in a ring of another size make no sense
+    if (theirs.ring_bytes != mine_.ring_bytes) {
+      throw Error(ErrorCode::transport, "its rings have " + std::to_string(theirs.ring_bytes) +
+                                            " bytes, those of this rank " +
+                                            std::to_string(mine_.ring_bytes));
+    }
     // opened first: if the token below is right, this was its process all the time
     Fd process(static_cast<int>(::syscall(SYS_pidfd_open, theirs.pid, 0)));
     Segment segment = Segment::attach(
         theirs.pid, theirs.fd,
-        segment_bytes(world_size_, static_cast<std::size_t>(theirs.ring_bytes)));
+        segment_bytes(world_size_, static_cast<std::size_t>(mine_.ring_bytes)));
     if (std::memcmp(head_of(segment)->token, theirs.token.data(), kTokenBytes) != 0) {
       throw Error(ErrorCode::transport,
                   "another process has its number: not one pid namespace");

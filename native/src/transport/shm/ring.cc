@@ -61,24 +61,25 @@ const Record* RingConsumer::peek() noexcept {
     tail_ += bytes_ - at;  // a skip is never published without the record after it
     at = 0;
   }
-  return reinterpret_cast<const Record*>(memory_ + at);
+  // a copy: what was checked must not change afterwards
+  std::memcpy(&record_, memory_ + at, sizeof(record_));
+  return &record_;
 }
 
 std::span<const std::byte> RingConsumer::payload() const noexcept {
   const std::byte* at = memory_ + (static_cast<std::size_t>(tail_) & (bytes_ - 1));
-  return {at + kLine, reinterpret_cast<const Record*>(at)->bytes};
+  return {at + kLine, record_.bytes};
 }
 
 bool RingConsumer::sound() const noexcept {
   const std::size_t at = static_cast<std::size_t>(tail_) & (bytes_ - 1);
   const std::uint64_t there = control_->head.load(std::memory_order_acquire) - tail_;
-  const std::size_t length =
-      kLine + round_up(reinterpret_cast<const Record*>(memory_ + at)->bytes);
+  const std::size_t length = kLine + round_up(record_.bytes);
   return length <= bytes_ - at && length <= there && there <= bytes_;
 }
 
 void RingConsumer::pop() noexcept {
-  tail_ += kLine + round_up(payload().size());
+  tail_ += kLine + round_up(record_.bytes);
   control_->tail.store(tail_, std::memory_order_release);
 }
 

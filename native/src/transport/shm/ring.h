@@ -93,7 +93,8 @@ class RingConsumer {
   bool empty() const noexcept {
     return control_->head.load(std::memory_order_acquire) == tail_;
   }
-  // The next record and its bytes; null when there is none. Skips are taken care of.
+  // A copy of the next record, and its bytes in place; null when there is none. Skips are taken
+  // care of.
   const Record* peek() noexcept;
   std::span<const std::byte> payload() const noexcept;
   bool sound() const noexcept;      // the record peeked last lies within the ring
@@ -106,6 +107,7 @@ class RingConsumer {
   std::byte* memory_;
   std::size_t bytes_;
   std::uint64_t tail_ = 0;
+  Record record_{};  // as peeked last
 };
 
 }  // namespace kf

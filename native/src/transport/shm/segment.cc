@@ -79,6 +79,11 @@ Segment Segment::attach(int pid, int fd, std::size_t least_bytes) {
     throw Error(ErrorCode::transport, path + " is no shared memory of " +
                                           std::to_string(least_bytes) + " bytes or more");
   }
+  // a peer that shortened it afterwards would stop this process at the next touch
+  const int seals = ::fcntl(file.get(), F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
+    throw Error(ErrorCode::transport, path + " is not sealed against shrinking");
+  }
   Segment segment;
   segment.data_ = map(file.get(), bytes);
   segment.bytes_ = bytes;
