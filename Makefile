@@ -89,6 +89,18 @@ sanitize: $(VENV)/.deps
 	  && $(CMAKE) --build build/sanitize-$$kind -j $(JOBS) \
 	  && $(BIN)/ctest --test-dir build/sanitize-$$kind --output-on-failure --timeout 600 -j $(JOBS) || exit 1; done
 
+# What strangers and peers may send, FUZZ_S seconds a target. Needs clang with libFuzzer.
+FUZZ_S ?= 120
+FUZZ_CXX ?= $(firstword $(shell command -v clang++ clang++-19 clang++-18 clang++-17 clang++-16 clang++-15 clang++-14))
+FUZZ_TARGETS ?= $(notdir $(wildcard native/fuzz/corpus/*))
+fuzz: $(VENV)/.deps
+	@test -n "$(FUZZ_CXX)" || { echo 'make fuzz needs clang with libFuzzer; on Debian: apt-get install clang libclang-rt-14-dev (or set FUZZ_CXX)'; exit 1; }
+	CXX="$(FUZZ_CXX)" $(CMAKE) -S native -B build/fuzz $(CMAKE_FLAGS) -DCMAKE_BUILD_TYPE=RelWithDebInfo -DKF_FUZZ=ON
+	$(CMAKE) --build build/fuzz -j $(JOBS)
+	@set -e; for target in $(FUZZ_TARGETS); do mkdir -p build/fuzz/found/$$target; echo "fuzzing $$target for $(FUZZ_S) s"; \
+	  build/fuzz/fuzz_$$target -max_total_time=$(FUZZ_S) -max_len=1024 -timeout=20 -print_final_stats=1 -verbosity=0 \
+	    -artifact_prefix=build/fuzz/$$target- build/fuzz/found/$$target native/fuzz/corpus/$$target; done
+
 # ---- for developers ------------------------------------------------------------------------
 
 # The typed stub of the C++ module, committed; a test compares it with what the module says.

@@ -48,6 +48,8 @@ class Config:
         interface: network interface to advertise, by name; None = the one that routes to the
             store. ``KF_INTERFACE``.
         log_dir: folder for per-rank files, or None. ``KF_LOG_DIR``.
+        simd: vector instructions of the reductions, ``portable``, ``avx2``, ``avx512``; None:
+            the best that this machine has. A matter of speed only. ``KF_SIMD``.
         local_world_size: workers of this host at the start, >= 1; None: not known.
             ``KF_LOCAL_WORLD_SIZE``.
     """
@@ -63,6 +65,7 @@ class Config:
     policies: tuple[str, ...] = ()
     interface: str | None = None
     log_dir: str | None = None
+    simd: str | None = None
     local_world_size: int | None = None
 
     def __post_init__(self) -> None:
@@ -134,6 +137,7 @@ class Config:
             "KF_POLICIES": POLICY_SEPARATOR.join(self.policies),
             "KF_INTERFACE": self.interface,
             "KF_LOG_DIR": self.log_dir,
+            "KF_SIMD": self.simd,
         }
         return {name: value for name, value in values.items() if value}
 
@@ -144,14 +148,19 @@ def child_environment(
     """Build the environment of a worker that this process starts.
 
     Args:
-        config: the worker's configuration; variables of an outer job are not passed on.
+        config: the worker's configuration; variables of an outer job are not passed on, but
+            for ``KF_SIMD``, which is about the machine.
         defaults: variables set unless the environment has them already.
         wins: variables set whatever the environment has.
 
     Returns:
         The whole environment.
     """
-    inherited = {name: value for name, value in os.environ.items() if name[:3] != "KF_"}
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if name[:3] != "KF_" or name == "KF_SIMD"
+    }
     return {**defaults, **inherited, **config.to_env(), **wins}
 
 
@@ -202,6 +211,7 @@ def _from_kf(variables: Mapping[str, str]) -> dict[str, Any]:
         ("KF_JOB_SECRET", "job_secret"),
         ("KF_INTERFACE", "interface"),
         ("KF_LOG_DIR", "log_dir"),
+        ("KF_SIMD", "simd"),
     ):
         if variables.get(name):
             fields[field] = variables[name]

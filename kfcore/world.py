@@ -102,6 +102,8 @@ def open_session(
     """
     if transport not in ("auto", "tcp"):
         raise UsageError(f"transport must be auto or tcp, got {transport!r}")
+    if config.simd is not None:
+        _native.use_simd_level(config.simd)
     if config.world_size == 1:
         view = View(view_version, ("single",))
         native = _native.open_inproc_session(

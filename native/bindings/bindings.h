@@ -13,6 +13,7 @@ void bind_caller(nanobind::module_& m);
 void bind_session(nanobind::module_& m);
 void bind_calls(nanobind::module_& m);
 void bind_adapt(nanobind::module_& m);
+void bind_simd(nanobind::module_& m);
 void bind_membership(nanobind::module_& m);
 
 }  // namespace kf::bindings

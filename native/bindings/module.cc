@@ -14,5 +14,6 @@ NB_MODULE(_native, m) {
   kf::bindings::bind_calls(m);
   kf::bindings::bind_caller(m);
   kf::bindings::bind_adapt(m);
+  kf::bindings::bind_simd(m);
   kf::bindings::bind_membership(m);
 }

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kfcore.config import Config
+from kfcore.config import Config, child_environment
 from kfcore.errors import UsageError
 
 TORCHRUN = {
@@ -33,9 +33,10 @@ def test_kf_variables_are_all_read_back_from_to_env():
         policies=("a.py:P", "b.py:Q"),
         interface="eth0",
         log_dir="logs",
+        simd="portable",
     )
     assert Config.from_env(config.to_env()) == config
-    assert len(config.to_env()) == 10
+    assert len(config.to_env()) == 11
 
 
 def test_kf_variables_win_over_torchruns():
@@ -86,3 +87,10 @@ def test_unknown_field_and_unspeakable_policy_are_refused():
         Config.from_env({}, rnak=1)
     with pytest.raises(UsageError, match="must not contain ';'"):
         Config(policies=("a;b.py:P",)).to_env()
+
+
+def test_a_started_worker_keeps_the_machines_vector_level_and_nothing_else(monkeypatch):
+    monkeypatch.setenv("KF_SIMD", "portable")
+    monkeypatch.setenv("KF_RANK", "7")
+    variables = child_environment(Config(rank=1, world_size=2, store_address="h:1"), {}, {})
+    assert (variables["KF_SIMD"], variables["KF_RANK"]) == ("portable", "1")

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from kfcore import _native
 from kfcore.buffers import as_pieces
 from kfcore.errors import DeadlineError, MismatchError, PeerLostError, UsageError
-from kfcore.world import inproc_world
+from kfcore.world import init, inproc_world
 
 SCHEDULES = ("ring", "recursive_doubling", "halving_doubling", "binary_tree", "star", "auto")
 
@@ -327,3 +328,23 @@ def test_large_buffers_are_pipelined_in_segments():
 
     counts = inproc_world(3, work, segment_bytes=4096)
     assert min(counts) > 100
+
+
+def test_the_vector_level_is_chosen_by_name_and_does_not_change_results():
+    values = np.random.default_rng(3).standard_normal(1003).astype(np.float16)
+
+    def work(session):
+        return session.all_reduce(values * (session.rank + 1)).tobytes()
+
+    before = _native.simd_level()
+    try:
+        results = set()
+        for level in _native.simd_levels():
+            init(rank=0, world_size=1, simd=level).close()
+            assert _native.simd_level() == level
+            results.update(inproc_world(3, work))
+        assert len(results) == 1
+        with pytest.raises(UsageError, match=r"one that this machine has \(portable"):
+            init(rank=0, world_size=1, simd="mmx")
+    finally:
+        _native.use_simd_level(before)

@@ -18,6 +18,7 @@
 #include "executor/kernels.h"
 
 #if defined(__F16C__)
+#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -370,6 +371,14 @@ void divide_here(DType dtype, std::byte* data, std::int64_t count, int divisor) 
       return divide_as<double>(data, 2 * count, divisor);
   }
 }
+
+#if defined(__F16C__)
+// Compilers do not know this one by name.
+bool machine_has_f16c() noexcept {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#endif
 
 constexpr Kernels kernels_named(const char* level) noexcept {
   return {level, combine_here, divide_here, widen_here, narrow_here};

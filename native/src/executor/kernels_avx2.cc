@@ -7,7 +7,7 @@ namespace kf {
 
 const Kernels* avx2_kernels() noexcept {
   static constexpr Kernels kKernels = kernels_named("avx2");
-  const bool here = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+  const bool here = __builtin_cpu_supports("avx2") && machine_has_f16c();
   return here ? &kKernels : nullptr;
 }
 

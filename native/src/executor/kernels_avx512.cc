@@ -9,7 +9,7 @@ const Kernels* avx512_kernels() noexcept {
   static constexpr Kernels kKernels = kernels_named("avx512");
   const bool here = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                     __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-                    __builtin_cpu_supports("f16c");
+                    machine_has_f16c();
   return here ? &kKernels : nullptr;
 }
 

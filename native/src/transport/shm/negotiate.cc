@@ -258,9 +258,9 @@ void Negotiation::try_peer(int peer, const Offer& theirs) {
     }
     // opened first: if the token below is right, this was its process all the time
     Fd process(static_cast<int>(::syscall(SYS_pidfd_open, theirs.pid, 0)));
-    Segment segment = Segment::attach(
-        theirs.pid, theirs.fd,
-        segment_bytes(world_size_, static_cast<std::size_t>(mine_.ring_bytes)));
+    Segment segment =
+        Segment::attach(theirs.pid, theirs.fd,
+                        segment_bytes(world_size_, static_cast<std::size_t>(mine_.ring_bytes)));
     if (std::memcmp(head_of(segment)->token, theirs.token.data(), kTokenBytes) != 0) {
       throw Error(ErrorCode::transport,
                   "another process has its number: not one pid namespace");
