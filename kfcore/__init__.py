@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from kfcore.membership import Member, join
     from kfcore.memory import empty
     from kfcore.policy import (
+        Checkpoint,
         Each,
+        Exclude,
         LocalStep,
         Max,
         Mean,
@@ -23,10 +25,13 @@ if TYPE_CHECKING:
         Observation,
         Policy,
         Resize,
+        SetBucketBytes,
+        SetCompression,
         SetHyper,
         SetLearningRate,
         SetLocalBatch,
         SetSchedule,
+        SetSyncMode,
         Stop,
         Sum,
     )
@@ -35,7 +40,9 @@ if TYPE_CHECKING:
     from kfcore.world import init, inproc_world
 
 __all__ = [
+    "Checkpoint",
     "Each",
+    "Exclude",
     "Job",
     "LocalStep",
     "Max",
@@ -48,10 +55,13 @@ __all__ = [
     "Resize",
     "Session",
     "SessionStats",
+    "SetBucketBytes",
+    "SetCompression",
     "SetHyper",
     "SetLearningRate",
     "SetLocalBatch",
     "SetSchedule",
+    "SetSyncMode",
     "Stop",
     "Sum",
     "View",

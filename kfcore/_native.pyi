@@ -370,6 +370,16 @@ class SettingKind(enum.Enum):
 
     stop = 3
 
+    sync_mode = 4
+
+    bucket_bytes = 5
+
+    compression = 6
+
+    checkpoint = 7
+
+    member = 8
+
 class Verdict(enum.Enum):
     unchanged = 0
 

@@ -4,13 +4,25 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kfcore import _native, schedule
+from kfcore.compression import Compression
 from kfcore.errors import UsageError
 from kfcore.events import Change
+from kfcore.sync_mode import SyncMode
 
-__all__ = ["check_schedule", "first_settings", "installed_changes", "plain"]
+__all__ = [
+    "DEFAULT_BUCKET_BYTES",
+    "check_schedule",
+    "first_settings",
+    "installed_changes",
+    "plain",
+]
 
-_RESERVED = {"local_batch", "learning_rate", "schedule", "world_size", "stopped"}
-_INTEGRAL = {"local_batch", "world_size", "stopped"}
+_RESERVED = {
+    *("local_batch", "learning_rate", "schedule", "world_size", "stopped"),
+    *("sync_mode", "bucket_bytes", "compression", "checkpoint", "excluded"),
+}
+_INTEGRAL = {"local_batch", "world_size", "stopped", "bucket_bytes", "checkpoint"}
+DEFAULT_BUCKET_BYTES = 64 << 20  # of Session.grouped_all_reduce too
 _MAX_INTEGER = float(2**53)  # every integer up to here is exact in a float64
 _MAX_WORLD = float(2**20)
 _MAX_FLOAT = 1.7976931348623157e308  # keeps infinity out
@@ -49,6 +61,18 @@ def first_settings(
         setting("learning_rate", kind.hyper, float(learning_rate), 0.0, _MAX_FLOAT),
         setting("schedule", kind.schedule, spec),
         setting("stopped", kind.stop, 0.0, 0.0, 1.0, True),
+        setting("sync_mode", kind.sync_mode, SyncMode().spec),
+        setting(
+            "bucket_bytes",
+            kind.bucket_bytes,
+            float(DEFAULT_BUCKET_BYTES),
+            1.0,
+            _MAX_INTEGER,
+            True,
+        ),
+        setting("compression", kind.compression, Compression().spec),
+        setting("checkpoint", kind.checkpoint, 0.0, 0.0, _MAX_INTEGER, True),
+        setting("excluded", kind.member, "nobody"),
     ]
     settings += [
         setting(name, kind.hyper, float(value), -_MAX_FLOAT, _MAX_FLOAT)
@@ -61,6 +85,31 @@ def first_settings(
 def plain(name: str, value: Any) -> Any:
     """A setting's value for people: counts as integers, all else as it is."""
     return int(value) if name in _INTEGRAL and isinstance(value, float) else value
+
+
+def with_values(
+    settings: Sequence[_native.Setting], values: Mapping[str, float]
+) -> list[_native.Setting]:
+    """The same settings with some other values.
+
+    Args:
+        settings: Of an engine.
+        values: By name.
+
+    Returns:
+        What another engine can be made of, which checks the bounds.
+    """
+    return [
+        _native.Setting(
+            old.name,
+            old.kind,
+            float(values[old.name]) if old.name in values else old.value,
+            old.minimum,
+            old.maximum,
+            old.integral,
+        )
+        for old in settings
+    ]
 
 
 def check_schedule(spec: str, world_size: int) -> None:

@@ -10,11 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from kfcore import _native
-from kfcore.configuration import check_schedule, first_settings, installed_changes, plain
+from kfcore.configuration import (
+    check_schedule,
+    first_settings,
+    installed_changes,
+    plain,
+    with_values,
+)
 from kfcore.control import ControlBlock, Vector
 from kfcore.deciders import Deciders
 from kfcore.errors import UsageError
-from kfcore.events import Change
+from kfcore.events import Change, event
 from kfcore.monitors import Monitor, MonitorSet, StepView, Undefined
 from kfcore.outcome import StepOutcome
 from kfcore.policy.actions import Action, Note
@@ -22,8 +28,6 @@ from kfcore.policy.base import Policy
 from kfcore.policy.observation import LocalStep, Observation
 
 __all__ = ["Controller", "LocalStep", "StepOutcome"]
-
-Event = dict[str, Any]
 
 
 class Controller:
@@ -40,7 +44,8 @@ class Controller:
         rank: This worker; only used in messages.
         on_event: Receives each event: step, view_version, kind, what, old, new, reason, policy.
         monitors: Monitors wanted beside those of the policies.
-        resizable: False where nothing can change the number of workers: `Resize` is refused.
+        fixed: Settings that cannot change here, and why: asking for it is an error.
+        carry_out: Puts an installed change into practice; returns milliseconds that it took.
         record: Also emit an ``observed`` event for each hook, for ``kf policy replay``.
 
     Attributes:
@@ -63,10 +68,11 @@ class Controller:
         policies: Sequence[Policy] = (),
         view_version: int = 1,
         rank: int = 0,
-        on_event: Callable[[Event], None] | None = None,
+        on_event: Callable[[dict[str, Any]], None] | None = None,
         monitors: Sequence[Monitor] = (),
-        resizable: bool = True,
         record: bool = False,
+        fixed: Mapping[str, str] | None = None,
+        carry_out: Callable[[Change], float] | None = None,
     ) -> None:
         self._deciders = Deciders(policies)
         self._engine = _native.Engine(
@@ -83,7 +89,8 @@ class Controller:
         self._block = ControlBlock(policies, world_size, rank)
         self._rank = rank
         self._on_event = on_event
-        self._resizable = resizable
+        self._fixed = dict(fixed or {})
+        self._carry_out = carry_out
         self._record = record and on_event is not None
         self._hyper_names = tuple(sorted(hyper or {}))
         self._wanted: dict[str, float | str] = {}
@@ -104,6 +111,9 @@ class Controller:
     hyper: dict[str, float]
     view_version: int
     stopped: bool
+    sync_mode: str
+    bucket_bytes: int
+    compression: str
 
     @property
     def sum_len(self) -> int:
@@ -228,20 +238,23 @@ class Controller:
             UsageError: it cannot be installed; the proposal is as before.
             ConflictingProposals: another policy wants a different value; all is dropped.
         """
-        change = action.to_change(policy)
-        if change.name == "world_size" and not self._resizable:
-            raise UsageError(
-                f"{policy or 'the caller'} asked for world_size {change.value}: the number of "
-                "real processes cannot change during a job; Resize works in the simulator"
+        changes = action.to_changes(policy, step=self.step, world_size=self.world_size)
+        for change in changes:
+            rule = self._fixed.get(change.name)
+            if rule is not None and change.value != self._engine.value(change.name):
+                raise UsageError(
+                    f"{policy or 'the caller'} asked for {change.name} "
+                    f"{plain(change.name, change.value)}: {rule}"
+                )
+        self._engine.propose(list(changes))
+        for change in changes:
+            old = self._engine.value(change.name)
+            if change.value == old or self._wanted.get(change.name) == change.value:
+                continue
+            self._wanted[change.name] = change.value
+            self._emit(
+                "proposed", change.name, old, change.value, reason=change.reason, policy=policy
             )
-        self._engine.propose([change])
-        old = self._engine.value(change.name)
-        if change.value == old:
-            return
-        self._wanted[change.name] = change.value
-        self._emit(
-            "proposed", change.name, old, change.value, reason=change.reason, policy=policy
-        )
 
     def policy_states(self) -> dict[str, dict[str, Any]]:
         """State of each policy by name, to be saved or handed to a joiner."""
@@ -282,15 +295,9 @@ class Controller:
             UsageError: a setting is out of its range.
         """
         if any(self._engine.value(name) != value for name, value in settings.items()):
-            hyper = {name: settings[name] for name in self._hyper_names}
-            first = first_settings(
-                self.world_size,
-                int(settings["local_batch"]),
-                settings["learning_rate"],
-                self.schedule,
-                hyper,
+            self._engine = _native.Engine(
+                with_values(self._engine.settings(), settings), self.view_version
             )
-            self._engine = _native.Engine(first, self.view_version)
             self._wanted.clear()
             self._read_settings()
         self.step, self.epoch, self.samples = step, epoch, samples
@@ -312,6 +319,9 @@ class Controller:
             metrics=self.metrics,
             signals=self.signals,
             changes=changes,
+            sync_mode=self.sync_mode,
+            bucket_bytes=self.bucket_bytes,
+            compression=self.compression,
         )
 
     def _run(self, hook: str, changes: tuple[Change, ...] = ()) -> None:
@@ -322,7 +332,8 @@ class Controller:
             self._emit("observed", hook, new=seen.to_json())
         for policy, action in self._deciders.ask(hook, seen):
             if isinstance(action, Note):
-                self._emit("note", hook, reason=action.reason, policy=policy.name)
+                facts = dict(action.facts)
+                self._emit("note", hook, new=facts, reason=action.reason, policy=policy.name)
             else:
                 self.propose(action, policy=policy.name)
         self._check_schedule()
@@ -347,6 +358,7 @@ class Controller:
             self._monitors.reset()
         changes = installed_changes(entries)
         for change in changes:
+            took_ms = 0.0 if self._carry_out is None else self._carry_out(change)
             self._emit(
                 "installed",
                 change.what,
@@ -354,6 +366,7 @@ class Controller:
                 change.new,
                 reason=change.reason,
                 policy=change.policy,
+                ms=took_ms,
             )
         return changes
 
@@ -370,22 +383,14 @@ class Controller:
         self.schedule = str(value("schedule"))
         self.hyper = {name: float(value(name)) for name in self._hyper_names}
         self.stopped = bool(value("stopped"))
+        self.sync_mode = str(value("sync_mode"))
+        self.bucket_bytes = int(value("bucket_bytes"))
+        self.compression = str(value("compression"))
         self.view_version = self._engine.view_version
 
     def _emit(
-        self,
-        kind: str,
-        what: str,
-        old: Any = None,
-        new: Any = None,
-        *,
-        reason: str = "",
-        policy: str = "",
+        self, kind: str, what: str, old: Any = None, new: Any = None, **more: Any
     ) -> None:
-        if self._on_event is None:
-            return
-        where = {"step": self.step, "view_version": self.view_version}
-        values = {"old": plain(what, old), "new": plain(what, new)}
-        self._on_event(
-            {**where, "kind": kind, "what": what, **values, "reason": reason, "policy": policy}
-        )
+        if self._on_event is not None:
+            values = {"old": plain(what, old), "new": plain(what, new)}
+            self._on_event(event(self.step, self.view_version, kind, what, **values, **more))

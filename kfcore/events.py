@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 from kfcore.monitors import Undefined
 
-__all__ = ["Change", "EventLog", "to_plain"]
+__all__ = ["Change", "EventLog", "event", "to_plain"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,47 @@ class Change:
     policy: str
     step: int
     view_version: int
+
+
+def event(
+    step: int,
+    view_version: int,
+    kind: str,
+    what: str,
+    *,
+    old: Any = None,
+    new: Any = None,
+    reason: str = "",
+    policy: str = "",
+    **more: Any,
+) -> dict[str, Any]:
+    """One event of a job; ``docs/policies.md`` lists the kinds.
+
+    Args:
+        step: Steps finished.
+        view_version: Current view.
+        kind: What sort of event.
+        what: The setting, hook or metric that it is about.
+        old: Value before.
+        new: Value after.
+        reason: For people.
+        policy: Who asked; empty for the caller.
+        more: Fields that only this kind has; units in the names.
+
+    Returns:
+        The event as a mapping, in the order in which it is written.
+    """
+    return {
+        "step": step,
+        "view_version": view_version,
+        "kind": kind,
+        "what": what,
+        "old": old,
+        "new": new,
+        "reason": reason,
+        "policy": policy,
+        **more,
+    }
 
 
 def to_plain(value: Any) -> Any:

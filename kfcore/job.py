@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from kfcore import _native, progress
 from kfcore.config import Config
+from kfcore.control import Vector
 from kfcore.controller import Controller, LocalStep, StepOutcome
 from kfcore.elastic.rates import Rate
 from kfcore.elastic.sampler import ElasticSampler
 from kfcore.errors import UsageError
-from kfcore.events import EventLog
+from kfcore.events import Change, EventLog
 from kfcore.gradients import finite_norm, float_view, scale
 from kfcore.in_force import InForce
 from kfcore.job_session import Alone, JobSession, tell_all, view_version
@@ -27,9 +28,16 @@ from kfcore.monitors import Monitor
 from kfcore.policy.base import Policy
 from kfcore.policy.load import load_policy
 from kfcore.sampling import DataPass
+from kfcore.synchronizer import Synchronizer
 from kfcore.task import Task
 
 __all__ = ["Job", "JobSession"]
+
+
+_FIXED = {
+    "world_size": "the number of real processes cannot change during a job; Resize works in "
+    "the simulator"
+}
 
 
 class Job(InForce):
@@ -45,6 +53,9 @@ class Job(InForce):
         policies: Deciders; those of the configuration (``kf run --policy``) are added.
         hyper: Other numbers that policies may change, by name.
         monitors: Monitors wanted beside those of the policies.
+        parameters: The model's arrays, which sync modes other than ``allreduce`` average.
+        on_checkpoint: Saves; called after the update of the step that a policy's `Checkpoint`
+            named.
         log: File for rank 0's events, one JSON object a line; None: ``events.jsonl`` in the
             configuration's log folder, if it has one.
         record: Also log what policies saw, for ``kf policy replay``.
@@ -64,6 +75,8 @@ class Job(InForce):
         policies: Sequence[Policy] = (),
         hyper: Mapping[str, float] | None = None,
         monitors: Sequence[Monitor] = (),
+        parameters: Sequence[Any] | None = None,
+        on_checkpoint: Callable[["Job"], None] | None = None,
         log: str | Path | None = None,
         record: bool = False,
         config: Config | None = None,
@@ -75,6 +88,12 @@ class Job(InForce):
             log = Path(config.log_dir) / "events.jsonl"
         self._log = EventLog(log) if log is not None and self._session.rank == 0 else None
         self._clock = clock
+        self._sync = Synchronizer(self._session, parameters)
+        self._on_checkpoint = on_checkpoint
+        self._checkpoint_due = False
+        fixed = {**_FIXED, **self._sync.refuse_unknown()}
+        if on_checkpoint is None:
+            fixed["checkpoint"] = "give the job an `on_checkpoint` that saves"
         controller = Controller(
             world_size=self._session.world_size,
             local_batch=local_batch,
@@ -86,7 +105,8 @@ class Job(InForce):
             rank=self._session.rank,
             on_event=self._log,
             monitors=monitors,
-            resizable=False,
+            fixed=fixed,
+            carry_out=self._carry_out,
             record=record,
         )
         rate = learning_rate if callable(learning_rate) else None
@@ -133,8 +153,8 @@ class Job(InForce):
                 break
             self._handed, self._share = len(taken.of(self.rank)), taken.weight(self.rank)
             yield taken.batch(self.rank)
-            if self._handed is not None:
-                raise UsageError("job.step was not called for the batch before this one")
+            self._check_stepped()
+            self.settle()
         if not self.stopped:
             if isinstance(source, ElasticSampler):
                 source.next_epoch()
@@ -158,11 +178,12 @@ class Job(InForce):
         """
         self._begin()
         views = [float_view(grad) for grad in grads]
-        if self._share != 1.0:
+        apart = self._sync.mode.averages_models  # each rank applies its own gradient
+        if self._share != 1.0 and not (apart and self._share > 0):
             scale(grads, self._share)
         local_sq = math.nan
-        if self.controller.wants_norms and self._share > 0:
-            local_sq = finite_norm(views) / self._share**2
+        if (self.controller.wants_norms or apart) and self._share > 0:
+            local_sq = finite_norm(views) / (1.0 if apart else self._share**2)
         times = self._times
         sums, maxes = self.controller.fill(
             LocalStep(
@@ -176,19 +197,29 @@ class Job(InForce):
             )
         )
         begin_s = self._clock()
-        self._session.grouped_all_reduce(
-            [*grads, sums, maxes], op=[*["avg"] * len(views), "sum", "max"]
-        )
+        self._sync.average(grads, views, sums, maxes)
         comm_s = self._clock() - begin_s
-        outcome = self.controller.step_done(sums, maxes, grad_sq_norm=finite_norm(views))
+        mean_sq = math.nan if apart else finite_norm(views)
+        outcome = self._end_step(sums, maxes, mean_sq)
         self._handed, self._share = None, 1.0
         if outcome.conflict:
             self._explain_conflict()
-        for change in outcome.installed:
-            if change.what == "schedule":
-                self._session.set_schedule(str(change.new))
         self._measure(comm_s, sum(view.nbytes for view in views))
         return outcome
+
+    def settle(self) -> None:
+        """What is due after the step's update: models are averaged, a checkpoint is saved.
+
+        `batches` and `train` call it; a loop of your own calls it after each update when the
+        sync mode may be another than ``allreduce`` or policies may ask for a `Checkpoint`.
+
+        Raises:
+            TransportError: the session failed.
+        """
+        self._sync.settle()
+        if self._checkpoint_due and self._on_checkpoint is not None:
+            self._checkpoint_due = False
+            self._on_checkpoint(self)
 
     def train(
         self,
@@ -222,6 +253,7 @@ class Job(InForce):
                 if on_step is not None:
                     on_step(self, loss)
                 if max_steps is not None and self.steps >= max_steps:
+                    self.settle()
                     return task.evaluate()
             if self.stopped:
                 break
@@ -274,6 +306,25 @@ class Job(InForce):
             self._begun = True
             self._step_end_s = self._clock()
             self.controller.train_begin()
+
+    def _check_stepped(self) -> None:
+        if self._handed is not None:
+            raise UsageError("job.step was not called for the batch before this one")
+
+    def _end_step(self, sums: Vector, maxes: Vector, mean_sq: float) -> StepOutcome:
+        # First what the step owes under the mode it ran in, then what its boundary changes.
+        self._sync.end_step(self.steps + 1)
+        outcome = self.controller.step_done(sums, maxes, grad_sq_norm=mean_sq)
+        self._sync.keep(skipped=outcome.skipped)
+        return outcome
+
+    def _carry_out(self, change: Change) -> float:
+        """Put an installed change into practice; milliseconds that it took."""
+        begin_s = self._clock()
+        if change.what == "checkpoint":
+            self._checkpoint_due = True
+        self._sync.change(change.what, change.new, change.step)
+        return 1e3 * (self._clock() - begin_s)
 
     def _measure(self, comm_s: float, comm_bytes: int) -> None:
         now_s = self._clock()

@@ -1,9 +1,12 @@
 """What a job asks of its session, and the session of a process on its own."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
+
+from kfcore.configuration import DEFAULT_BUCKET_BYTES
+from kfcore.errors import UsageError
 
 __all__ = ["Alone", "JobSession", "tell_all", "view_version"]
 
@@ -26,8 +29,26 @@ class JobSession(Protocol):
         """Spec of the all-reduce schedule in force."""
         ...
 
-    def grouped_all_reduce(self, arrays: Sequence[Any], op: Sequence[str]) -> Any:
-        """All-reduce several arrays in place as one operation, each with its own op."""
+    def grouped_all_reduce(
+        self, arrays: Sequence[Any], op: str | Sequence[str], *, fusion_bytes: int = ...
+    ) -> Any:
+        """All-reduce several arrays in place, each with its own op, in few operations."""
+        ...
+
+    def all_to_all(self, rows: Any) -> Any:
+        """Row i goes to rank i; row i of the result came from rank i."""
+        ...
+
+    def all_gather(self, array: Any) -> Any:
+        """[world_size, ...], row = rank."""
+        ...
+
+    def send(self, array: Any, peer: int, *, async_op: bool) -> Any:
+        """Send an array; a handle when ``async_op``."""
+        ...
+
+    def recv(self, array: Any, peer: int) -> Any:
+        """Receive an array in place."""
         ...
 
     def set_schedule(self, spec: str) -> None:
@@ -44,8 +65,30 @@ class Alone:
     def __init__(self) -> None:
         self.schedule = "ring"
 
-    def grouped_all_reduce(self, arrays: Sequence[Any], op: Sequence[str]) -> None:
+    def grouped_all_reduce(
+        self,
+        arrays: Sequence[Any],
+        op: str | Sequence[str],
+        *,
+        fusion_bytes: int = DEFAULT_BUCKET_BYTES,
+    ) -> None:
         """Leave the only contribution as it is."""
+
+    def all_to_all(self, rows: Any) -> Any:
+        """The only row is this rank's own."""
+        return rows
+
+    def all_gather(self, array: Any) -> Any:
+        """The only row is this rank's own."""
+        return array[None]
+
+    def send(self, array: Any, peer: int, *, async_op: bool) -> NoReturn:  # noqa: ARG002
+        """Refuse: there is nobody else."""
+        raise UsageError(f"a process on its own cannot send to rank {peer}")
+
+    def recv(self, array: Any, peer: int) -> NoReturn:  # noqa: ARG002
+        """Refuse: there is nobody else."""
+        raise UsageError(f"a process on its own cannot receive from rank {peer}")
 
     def set_schedule(self, spec: str) -> None:
         """Remember it, for whoever asks."""

@@ -2,12 +2,17 @@
 
 from kfcore.policy.actions import (
     Action,
+    Checkpoint,
+    Exclude,
     Note,
     Resize,
+    SetBucketBytes,
+    SetCompression,
     SetHyper,
     SetLearningRate,
     SetLocalBatch,
     SetSchedule,
+    SetSyncMode,
     Stop,
 )
 from kfcore.policy.base import Policy
@@ -16,7 +21,9 @@ from kfcore.policy.signals import Each, Max, Mean, Min, Signal, Sum
 
 __all__ = [
     "Action",
+    "Checkpoint",
     "Each",
+    "Exclude",
     "LocalStep",
     "Max",
     "Mean",
@@ -25,10 +32,13 @@ __all__ = [
     "Observation",
     "Policy",
     "Resize",
+    "SetBucketBytes",
+    "SetCompression",
     "SetHyper",
     "SetLearningRate",
     "SetLocalBatch",
     "SetSchedule",
+    "SetSyncMode",
     "Signal",
     "Stop",
     "Sum",

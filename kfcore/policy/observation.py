@@ -73,6 +73,9 @@ class Observation:
             and those of the policies' monitors.
         signals: Reduced signals of the policies; of `Each` a tuple in order of rank.
         changes: What was installed at this boundary.
+        sync_mode: How workers are kept together, from now on; see `kfcore.sync_mode`.
+        bucket_bytes: Gradients that travel as one operation, from now on, bytes.
+        compression: How gradients travel, from now on; see `kfcore.compression`.
     """
 
     step: int
@@ -88,6 +91,9 @@ class Observation:
     metrics: Mapping[str, Metric] = field(default_factory=Metrics)
     signals: Mapping[str, Any] = field(default_factory=dict)
     changes: tuple[Change, ...] = ()
+    sync_mode: str = "allreduce"
+    bucket_bytes: int = 64 << 20
+    compression: str = "none"
 
     def to_json(self) -> dict[str, Any]:
         """The observation as plain JSON data, from which `from_json` makes an equal one."""

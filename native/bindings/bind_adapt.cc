@@ -42,7 +42,12 @@ void bind_engine(nb::module_& m) {
       .value("hyper", SettingKind::hyper)
       .value("schedule", SettingKind::schedule)
       .value("world_size", SettingKind::world_size)
-      .value("stop", SettingKind::stop);
+      .value("stop", SettingKind::stop)
+      .value("sync_mode", SettingKind::sync_mode)
+      .value("bucket_bytes", SettingKind::bucket_bytes)
+      .value("compression", SettingKind::compression)
+      .value("checkpoint", SettingKind::checkpoint)
+      .value("member", SettingKind::member);
   nb::enum_<Verdict>(m, "Verdict")
       .value("unchanged", Verdict::unchanged)
       .value("installed", Verdict::installed)

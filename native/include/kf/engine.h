@@ -28,9 +28,19 @@
 
 namespace kf {
 
-// What a setting means to the runtime that installs it. A new kind of change (sync mode, bucket
-// bytes, compression) is a new enumerator and a setting of that kind; the rule above stays.
-enum class SettingKind : std::uint8_t { hyper, schedule, world_size, stop };
+// What a setting means to the runtime that installs it. A new kind of change is a new
+// enumerator and a setting of that kind; the rule above stays.
+enum class SettingKind : std::uint8_t {
+  hyper,
+  schedule,
+  world_size,
+  stop,
+  sync_mode,     // how workers are kept together: averaged gradients or averaged models
+  bucket_bytes,  // where gradients are cut into operations
+  compression,   // how gradients travel
+  checkpoint,    // the step after which to save
+  member,        // who has to leave
+};
 
 using Value = std::variant<double, std::string>;
 

@@ -276,6 +276,16 @@ const char* to_string(SettingKind kind) noexcept {
       return "world_size";
     case SettingKind::stop:
       return "stop";
+    case SettingKind::sync_mode:
+      return "sync_mode";
+    case SettingKind::bucket_bytes:
+      return "bucket_bytes";
+    case SettingKind::compression:
+      return "compression";
+    case SettingKind::checkpoint:
+      return "checkpoint";
+    case SettingKind::member:
+      return "member";
   }
   return "unknown";
 }
