@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from functools import cache
 
 from kfcore.errors import UsageError
 
@@ -33,6 +34,7 @@ class SyncMode:
     alpha: float = 1.0
 
     @classmethod
+    @cache
     def parse(cls, spec: str) -> "SyncMode":
         """Read a mode's text.
 

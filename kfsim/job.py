@@ -8,16 +8,21 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
+from kfcore.compression import parse as parse_compression
+from kfcore.configuration import DEFAULT_BUCKET_BYTES
 from kfcore.controller import Controller, LocalStep
 from kfcore.errors import UsageError
+from kfcore.events import Change
 from kfcore.monitors import Undefined
 from kfcore.policy.actions import Resize
 from kfcore.policy.base import Policy
+from kfcore.sync_mode import SyncMode
 from kfsim.draws import RankNormals
 from kfsim.network import Links
 from kfsim.norms import Gradients
 from kfsim.scenario import Scenario
 from kfsim.systems import Exchange, StepWork
+from kfsim.systems.kf import Kf
 from kfsim.workload import load_model
 
 __all__ = ["SimJob", "seconds"]
@@ -46,6 +51,7 @@ class SimJob:
         gradients: The statistical side.
         policies: Deciders, as on real processes.
         repeat: Number of the repetition.
+        record: Also give the events that ``kf policy replay`` needs.
         on_row: Receives a row for each step.
         on_event: Receives each event of the controller, with ``time_s``.
     """
@@ -58,6 +64,7 @@ class SimJob:
         *,
         policies: Sequence[Policy] = (),
         repeat: int = 0,
+        record: bool = False,
         on_row: Callable[[Row], None],
         on_event: Callable[[Row], None],
     ) -> None:
@@ -73,7 +80,10 @@ class SimJob:
             schedule=scenario.system.first_schedule(),
             policies=policies,
             on_event=self._stamp,
+            fixed=_fixed(scenario),
+            record=record,
         )
+        self._members = list(range(scenario.world_size))  # who holds each rank
         self._rank_s = np.zeros(scenario.world_size)  # when each rank is free
         self._previous = LocalStep()
         self._cost = 0.0
@@ -107,14 +117,13 @@ class SimJob:
             )
             sums, maxes = job.fill(local)
             settings = self._settings()
-            outcome = job.step_done(
-                sums.sum(axis=0), maxes.max(axis=0), grad_sq_norm=norms.mean_sq_norm
-            )
+            mean_sq = math.nan if work.mode.averages_models else norms.mean_sq_norm
+            outcome = job.step_done(sums.sum(axis=0), maxes.max(axis=0), grad_sq_norm=mean_sq)
             self._rank_s = exchange.finish_s
             self._measure(began_s, work, exchange)
             self._write_row(step, settings, began_s, work, exchange, float(norms.samples.sum()))
             ended = self._gradients.apply(job, skipped=outcome.skipped)
-            yield from self._change(step)
+            yield from self._change(step, outcome.installed)
             if ended and not job.stopped:
                 job.epoch_done()
         job.train_end()
@@ -136,8 +145,8 @@ class SimJob:
         sigma = workload.jitter_sigma
         factor = np.exp(sigma * self._jitter.at(step - 1, job.world_size) - sigma**2 / 2)
         for slow in workload.stragglers:
-            if _during(step, slow.start_step, slow.stop_step) and slow.rank < job.world_size:
-                factor[slow.rank] *= slow.factor
+            if _during(step, slow.start_step, slow.stop_step) and slow.rank in self._members:
+                factor[self._members.index(slow.rank)] *= slow.factor
         compute_s = (workload.overhead_ms * 1e-3 + samples / workload.samples_per_s) * factor
         self._checked(float((self._rank_s + compute_s).max()))
         return StepWork(
@@ -148,6 +157,10 @@ class SimJob:
             forward_fraction=workload.forward_fraction,
             control_bytes=8 * (job.sum_len + job.max_len),
             schedule=job.schedule,
+            step=step,
+            mode=SyncMode.parse(job.sync_mode),
+            bucket_bytes=None if job.bucket_bytes == DEFAULT_BUCKET_BYTES else job.bucket_bytes,
+            compression=parse_compression(job.compression),
         )
 
     def _disturb(self, step: int) -> None:
@@ -220,10 +233,23 @@ class SimJob:
         hosts = -(-workers // cluster.ranks_per_host)
         return hosts * cluster.price_per_host_hour * time_s / 3600
 
-    def _change(self, step: int) -> Generator[simpy.Event, None, None]:
+    def _change(
+        self, step: int, installed: tuple[Change, ...]
+    ) -> Generator[simpy.Event, None, None]:
         """Carries out what the boundary installed, and what the cluster imposes."""
         job = self.controller
         old = len(self._rank_s)
+        changed = {change.what: change.new for change in installed}
+        if "excluded" in changed:
+            del self._members[int(str(changed["excluded"]).split()[1])]
+        joined = range(max(self._members, default=-1) + 1, 2**31)
+        fresh = job.world_size - len(self._members)
+        self._members = [*self._members[: job.world_size], *joined[: max(0, fresh)]]
+        if "checkpoint" in changed and self._scenario.workload.checkpoint_s > 0:
+            pause_s = self._scenario.workload.checkpoint_s
+            self._cost += self._price(old, pause_s)
+            self._rank_s = self._rank_s + pause_s
+            yield self._until(self._rank_s)
         if job.world_size != old:
             costs = self._scenario.resize
             pause_s = costs.join_s if job.world_size > old else costs.leave_s
@@ -239,6 +265,17 @@ class SimJob:
 
     def _stamp(self, event: Row) -> None:
         self._on_event({"time_s": seconds(int(self._env.now)), "repeat": self._repeat, **event})
+
+
+def _fixed(scenario: Scenario) -> dict[str, str]:
+    """Settings that cannot change in this scenario, and why."""
+    fixed: dict[str, str] = {}
+    if not isinstance(scenario.system, Kf):
+        rule = f"the simulated system {type(scenario.system).__name__} has nothing of the kind"
+        fixed = dict.fromkeys(("sync_mode", "bucket_bytes", "compression"), rule)
+    elif scenario.task is not None:
+        fixed["sync_mode"] = "one replica of the [task] stands for all ranks, so all are equal"
+    return fixed
 
 
 def _during(step: int, start: int, stop: int | None) -> bool:

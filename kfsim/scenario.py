@@ -76,6 +76,9 @@ class Workload:
     )
     bytes_per_element: int = field(4, doc="of a gradient", unit="B", at_least=1, at_most=8)
     samples_per_epoch: int = field(1_281_167, doc="size of the training set", at_least=1)
+    checkpoint_s: float = field(
+        0.0, doc="all ranks stand still for a policy's checkpoint", unit="s", at_least=0
+    )
     stragglers: tuple[Straggler, ...] = field((), doc="slow ranks")
 
 

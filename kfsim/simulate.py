@@ -27,6 +27,7 @@ def simulate(
     policies: Sequence[Policy | str] = (),
     task: Task | Callable[[], Task] | None = None,
     *,
+    record: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Result:
     """Simulates a scenario. The same arguments give the same result, byte for byte.
@@ -37,6 +38,7 @@ def simulate(
             keep state) or texts as `kfcore.policy.load.load_policy` takes them.
         task: A real model to train (for one repeat only), or what makes one; replaces the
             scenario's ``[task]``.
+        record: Also give the ``observed`` events that ``kf policy replay`` needs.
         progress: Called after each step with steps done and steps in all.
 
     Returns:
@@ -76,6 +78,7 @@ def simulate(
                 for item in (*_own_policies(scenario), *policies)
             ],
             repeat=repeat,
+            record=record,
             on_row=on_row,
             on_event=events.append,
         )

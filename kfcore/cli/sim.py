@@ -54,6 +54,10 @@ def sim(
     out: Annotated[
         Path | None, typer.Option(help="Write rows.csv, events.jsonl, summary.json here.")
     ] = None,
+    record: Annotated[
+        bool,
+        typer.Option("--record", help="Also log what policies saw, for `kf policy replay`."),
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the summary as JSON on stdout, and only that.")
     ] = False,
@@ -61,6 +65,8 @@ def sim(
     """Run a scenario on a simulated cluster and print what came of it."""
     from kfsim import load, simulate  # noqa: PLC0415 - the command line is the door to kfsim
 
+    if record and out is None:
+        raise UsageError("--record needs --out, the folder for events.jsonl")
     checked = load(scenario)
     if set_:
         checked = checked.with_values(dict(_assignment(text) for text in set_))
@@ -76,6 +82,7 @@ def sim(
         result = simulate(
             checked,
             policies=policy or (),
+            record=record,
             progress=lambda done, total: bar.update(steps, completed=done, total=total),
         )
     if out is not None:
@@ -115,7 +122,13 @@ def _print(summary: dict[str, Any], events: tuple[dict[str, Any], ...]) -> None:
         table.add_row(name, text, _UNITS.get(name, ""))
     console.print(table)
     for event in events:
-        if event["kind"] == "installed":
+        if event["kind"] == "note":
+            console.print(
+                f"step {event['step']}, {event['time_s']:.3f} s: {event['policy']}: "
+                f"{event['reason']}",
+                highlight=False,
+            )
+        elif event["kind"] == "installed":
             console.print(
                 f"step {event['step']}, {event['time_s']:.3f} s: {event['what']} "
                 f"{event['old']} -> {event['new']} ({event['policy'] or 'cluster'}: "

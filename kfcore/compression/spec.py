@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from functools import cache
 
 from kfcore.errors import UsageError
 
@@ -48,6 +49,7 @@ class Compression:
         return round(2 * others / world_size * elements * _BYTES[self.kind])
 
 
+@cache
 def parse(spec: str) -> Compression:
     """Read a compression's text.
 

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, ClassVar
 
 from kfcore.errors import UsageError
@@ -105,7 +106,8 @@ def named_once(policies: Sequence[Policy]) -> tuple[Policy, ...]:
         The same.
 
     Raises:
-        UsageError: one is not a policy (a class, say), or two share a name.
+        UsageError: one is not a policy (a class, say), two share a name, or a method's name is
+            nearly that of a hook.
     """
     seen: set[str] = set()
     for policy in policies:
@@ -114,4 +116,23 @@ def named_once(policies: Sequence[Policy]) -> tuple[Policy, ...]:
         if policy.name in seen:
             raise UsageError(f"two policies are named {policy.name!r}; give one another `name`")
         seen.add(policy.name)
+        _check_hooks(type(policy))
     return tuple(policies)
+
+
+def _check_hooks(kind: type[Policy]) -> None:
+    """Refuse a method that looks like a misspelt hook: it would never be called.
+
+    Private methods are the policy's own business, and so are names unlike any hook's.
+    """
+    known = {*HOOKS, "signals", "state", "load_state", "monitors", "name"}
+    for name in dir(kind):
+        if name.startswith("_") or name in known or not callable(getattr(kind, name)):
+            continue
+        meant = get_close_matches(name, known, n=1, cutoff=0.7)
+        if meant or name.startswith(("before_", "after_", "on_")):
+            hint = f"did you mean {meant[0]!r}?" if meant else f"hooks are {', '.join(HOOKS)}"
+            raise UsageError(
+                f"policy {kind.__name__} has a method {name!r}, which nothing calls; {hint} "
+                "(a helper's name begins with '_')"
+            )

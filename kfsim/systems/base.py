@@ -6,12 +6,17 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from kfcore.compression import Compression
+from kfcore.sync_mode import SyncMode
 from kfsim.network import Links
 from kfsim.workload import Model
 
 __all__ = ["Exchange", "StepWork", "System"]
 
 Times = NDArray[np.float64]
+
+_ALLREDUCE = SyncMode()
+_AS_THEY_ARE = Compression()
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,10 @@ class StepWork:
         forward_fraction: Share of compute_s before backward begins.
         control_bytes: Of the control block that rides in the last bucket.
         schedule: Spec in force, for systems that follow it.
+        step: From 1.
+        mode: How workers are kept together, likewise.
+        bucket_bytes: Of gradients in one operation, likewise; None: the system's own.
+        compression: How gradients travel, likewise.
     """
 
     model: Model
@@ -35,6 +44,10 @@ class StepWork:
     forward_fraction: float
     control_bytes: int
     schedule: str
+    step: int = 1
+    mode: SyncMode = _ALLREDUCE
+    bucket_bytes: int | None = None
+    compression: Compression = _AS_THEY_ARE
 
     @property
     def end_s(self) -> Times:

@@ -40,10 +40,12 @@ class Kf:
 
     def exchange(self, work: StepWork, links: Links) -> Exchange:
         """All buckets, one after another on each rank."""
+        if work.mode.averages_models or work.compression.kind != "none":
+            return self._after_backward(work, links)
         free_s = work.begin_s if self.overlap else work.end_s
         comm_s = np.zeros(links.world_size)
         sent = np.zeros(links.world_size, dtype=np.int64)
-        parts = buckets(work, int(self.bucket_mib * 2**20))
+        parts = buckets(work, work.bucket_bytes or int(self.bucket_mib * 2**20))
         for last_tensor, size in parts:
             begin_s = np.maximum(work.ready_s(last_tensor), free_s)
             done = links.run(
@@ -64,6 +66,45 @@ class Kf:
             bytes_sent=sent,
             collectives=len(parts),
         )
+
+    def _after_backward(self, work: StepWork, links: Links) -> Exchange:
+        """Compressed gradients or whole models: one exchange, when backward is over.
+
+        Averaging in pairs and compressed exchanges are costed as a ring that sends the same
+        bytes; what coding computes is not counted.
+        """
+        ranks = links.world_size
+        elements = int(work.model.elements.sum())
+        size, spec = 0, work.schedule
+        if work.mode.kind == "pair_averaging":
+            sent = elements * work.bytes_per_element if ranks > 1 else 0
+            size, spec = _ring_bytes(sent, ranks), "ring"
+        elif work.mode.averages_models:
+            due = work.mode.exchanges_after(work.step)
+            size = elements * work.bytes_per_element if due else 0
+        else:
+            sent = work.compression.wire_bytes(elements, ranks)
+            size, spec = _ring_bytes(sent, ranks), "ring"
+        done = links.run(
+            spec,
+            size + work.control_bytes,
+            work.end_s,
+            segment_bytes=self.segment_kib * 1024,
+            unit_bytes=work.bytes_per_element,
+            tier=self.tier,
+        )
+        return Exchange(
+            finish_s=done.finish_s,
+            comm_s=done.finish_s - work.end_s,
+            comm_bytes=size,
+            bytes_sent=done.bytes_sent,
+            collectives=1,
+        )
+
+
+def _ring_bytes(sent: int, ranks: int) -> int:
+    """The buffer for whose all-reduce by a ring a rank sends so many bytes."""
+    return round(sent * ranks / (2 * (ranks - 1))) if ranks > 1 else 0
 
 
 def buckets(work: StepWork, bucket_bytes: int) -> list[tuple[int, int]]:

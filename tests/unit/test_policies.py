@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import kfcore as kf
 from kfcore.controller import Controller, LocalStep
 from kfcore.errors import UsageError
 from kfcore.monitors import Metrics, Undefined
@@ -329,3 +330,26 @@ def test_each_rank_fills_its_own_word_and_the_layout_follows_the_world_size():
 def test_an_action_that_cannot_be_written_down_is_refused(action, says):
     with pytest.raises(UsageError, match=says):
         action.to_change("mine")
+
+
+def _nothing(*_: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("after_stpe", "did you mean 'after_step'"),
+        ("afterStep", "did you mean 'after_step'"),
+        ("signal", "did you mean 'signals'"),
+        ("on_resize", "hooks are before_train"),
+    ],
+)
+def test_a_misspelt_hook_is_an_error(name, hint):
+    kind = type("Wrong", (kf.Policy,), {name: _nothing})
+    with pytest.raises(UsageError, match=f"policy Wrong has a method '{name}', which.*{hint}"):
+        Controller(world_size=1, local_batch=1, learning_rate=0.1, policies=[kind()])
+
+
+def test_helpers_of_a_policy_may_have_any_other_name():
+    kind = type("Fine", (kf.Policy,), {"_after_stpe": _nothing, "score": _nothing})
+    Controller(world_size=1, local_batch=1, learning_rate=0.1, policies=[kind()])
