@@ -44,9 +44,9 @@ class Controller:
         rank: This worker; only used in messages.
         on_event: Receives each event: step, view_version, kind, what, old, new, reason, policy.
         monitors: Monitors wanted beside those of the policies.
+        record: Also emit an ``observed`` event for each hook, for ``kf policy replay``.
         fixed: Settings that cannot change here, and why: asking for it is an error.
         carry_out: Puts an installed change into practice; returns milliseconds that it took.
-        record: Also emit an ``observed`` event for each hook, for ``kf policy replay``.
 
     Attributes:
         step: Steps finished.

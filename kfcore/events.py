@@ -60,7 +60,7 @@ def event(
         new: Value after.
         reason: For people.
         policy: Who asked; empty for the caller.
-        more: Fields that only this kind has; units in the names.
+        **more: Fields that only this kind has; units in the names.
 
     Returns:
         The event as a mapping, in the order in which it is written.
