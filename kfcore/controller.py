@@ -159,7 +159,12 @@ class Controller:
         return self._block.encode(local, self._engine.digest_words(), self.local_batch)
 
     def step_done(
-        self, sums: Vector, maxes: Vector, *, grad_sq_norm: float = math.nan
+        self,
+        sums: Vector,
+        maxes: Vector,
+        *,
+        grad_sq_norm: float = math.nan,
+        micro_steps: int = 1,
     ) -> StepOutcome:
         """End a step: measure, install what was agreed, ask the policies.
 
@@ -167,6 +172,7 @@ class Controller:
             sums: The sum vector, reduced over all ranks.
             maxes: The max vector, reduced over all ranks.
             grad_sq_norm: |G|^2 of the averaged gradient; NaN: not measured; +inf: not finite.
+            micro_steps: Gradients that each rank accumulated; its |g_i|^2 is their mean.
 
         Returns:
             What happened. On a conflict the policies were not asked.
@@ -180,19 +186,12 @@ class Controller:
         self.step += 1
         self._wanted.clear()
         skipped = cluster.nonfinite_ranks > 0 or math.isinf(grad_sq_norm)
-        view = None
         if skipped:
             self._emit("skipped", "step", reason="a gradient was not finite")
         else:
             self.samples += round(cluster.samples)
-            view = StepView(
-                step=self.step,
-                world_size=self.world_size,
-                samples=cluster.samples,
-                mean_grad_sq_norm=cluster.mean_grad_sq_norm,
-                grad_sq_norm=grad_sq_norm,
-            )
-        self.metrics = self._monitors.step(cluster, view)
+        view = StepView.of(self.step, self.world_size, cluster, grad_sq_norm, micro_steps)
+        self.metrics = self._monitors.step(cluster, None if skipped else view)
         if decision.verdict == _native.Verdict.conflict:
             return StepOutcome(skipped=skipped, conflict=True)
         installed = self._install(decision.installed) if decision.installed else ()

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kfcore import _native, progress
+from kfcore.accumulation import MicroNorms
 from kfcore.config import Config
 from kfcore.control import Vector
 from kfcore.controller import Controller, LocalStep, StepOutcome
@@ -160,13 +161,23 @@ class Job(InForce):
                 source.next_epoch()
             self.controller.epoch_done()
 
-    def step(self, grads: Sequence[Any], *, loss: float = math.nan) -> StepOutcome:
+    def step(
+        self,
+        grads: Sequence[Any],
+        *,
+        loss: float = math.nan,
+        micro: MicroNorms | None = None,
+        loss_scale: float = 1.0,
+    ) -> StepOutcome:
         """Average gradients over all ranks in place, measure, agree, install what was agreed.
 
         Args:
             grads: Gradients of this rank's mean loss: writable float arrays (NumPy, torch on
                 the CPU, anything with DLPack), the same shapes and types on every rank.
             loss: This rank's mean loss, for the agreed ``loss`` metric; NaN: not measured.
+            micro: Norms of the micro-batches that were accumulated (`kfcore.accumulation`).
+            loss_scale: Factor that the gradients were computed with, > 0 (mixed precision);
+                monitors see them without it, the arrays keep it.
 
         Returns:
             What happened; do not apply the gradients if it says ``skipped``.
@@ -184,6 +195,8 @@ class Job(InForce):
         local_sq = math.nan
         if (self.controller.wants_norms or apart) and self._share > 0:
             local_sq = finite_norm(views) / (1.0 if apart else self._share**2)
+            if micro is not None and math.isfinite(local_sq):
+                local_sq = micro.mean_sq_norm
         times = self._times
         sums, maxes = self.controller.fill(
             LocalStep(
@@ -192,7 +205,7 @@ class Job(InForce):
                 comm_s=times.comm_s,
                 comm_bytes=times.comm_bytes,
                 loss=float(loss),
-                grad_sq_norm=local_sq,
+                grad_sq_norm=local_sq / loss_scale**2,
                 samples=math.nan if self._handed is None else float(self._handed),
             )
         )
@@ -200,7 +213,7 @@ class Job(InForce):
         self._sync.average(grads, views, sums, maxes)
         comm_s = self._clock() - begin_s
         mean_sq = math.nan if apart else finite_norm(views)
-        outcome = self._end_step(sums, maxes, mean_sq)
+        outcome = self._end_step(sums, maxes, mean_sq / loss_scale**2, micro)
         self._handed, self._share = None, 1.0
         if outcome.conflict:
             self._explain_conflict()
@@ -311,10 +324,17 @@ class Job(InForce):
         if self._handed is not None:
             raise UsageError("job.step was not called for the batch before this one")
 
-    def _end_step(self, sums: Vector, maxes: Vector, mean_sq: float) -> StepOutcome:
+    def _end_step(
+        self, sums: Vector, maxes: Vector, mean_sq: float, micro: MicroNorms | None
+    ) -> StepOutcome:
         # First what the step owes under the mode it ran in, then what its boundary changes.
         self._sync.end_step(self.steps + 1)
-        outcome = self.controller.step_done(sums, maxes, grad_sq_norm=mean_sq)
+        outcome = self.controller.step_done(
+            sums,
+            maxes,
+            grad_sq_norm=mean_sq,
+            micro_steps=1 if micro is None else micro.count,
+        )
         self._sync.keep(skipped=outcome.skipped)
         return outcome
 
