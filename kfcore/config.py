@@ -50,6 +50,9 @@ class Config:
         log_dir: folder for per-rank files, or None. ``KF_LOG_DIR``.
         simd: vector instructions of the reductions, ``portable``, ``avx2``, ``avx512``; None:
             the best that this machine has. A matter of speed only. ``KF_SIMD``.
+        faults: file with a plan of what goes wrong (`kfcore.faults`), or None. ``KF_FAULTS``.
+        member_id: this worker's id for its life, chosen by the launcher; None: chosen by the
+            worker. ``KF_MEMBER_ID``.
         local_world_size: workers of this host at the start, >= 1; None: not known.
             ``KF_LOCAL_WORLD_SIZE``.
     """
@@ -67,6 +70,8 @@ class Config:
     log_dir: str | None = None
     simd: str | None = None
     local_world_size: int | None = None
+    faults: str | None = None
+    member_id: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse a place that cannot exist."""
@@ -138,6 +143,8 @@ class Config:
             "KF_INTERFACE": self.interface,
             "KF_LOG_DIR": self.log_dir,
             "KF_SIMD": self.simd,
+            "KF_FAULTS": self.faults,
+            "KF_MEMBER_ID": self.member_id,
         }
         return {name: value for name, value in values.items() if value}
 
@@ -212,6 +219,8 @@ def _from_kf(variables: Mapping[str, str]) -> dict[str, Any]:
         ("KF_INTERFACE", "interface"),
         ("KF_LOG_DIR", "log_dir"),
         ("KF_SIMD", "simd"),
+        ("KF_FAULTS", "faults"),
+        ("KF_MEMBER_ID", "member_id"),
     ):
         if variables.get(name):
             fields[field] = variables[name]

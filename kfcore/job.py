@@ -22,8 +22,10 @@ from kfcore.elastic.rates import Rate
 from kfcore.elastic.sampler import ElasticSampler
 from kfcore.errors import UsageError
 from kfcore.events import Change, EventLog
+from kfcore.faults import read_faults
 from kfcore.gradients import finite_norm, float_view, scale
 from kfcore.in_force import InForce
+from kfcore.injection import Injector
 from kfcore.job_session import Alone, JobSession, tell_all, view_version
 from kfcore.monitors import Monitor
 from kfcore.policy.base import Policy
@@ -110,6 +112,7 @@ class Job(InForce):
             carry_out=self._carry_out,
             record=record,
         )
+        self._faults = None if config.faults is None else Injector(read_faults(config.faults))
         rate = learning_rate if callable(learning_rate) else None
         super().__init__(controller, self._session.rank, rate)
         self._begun = False
@@ -188,6 +191,7 @@ class Job(InForce):
             TransportError: the session failed.
         """
         self._begin()
+        self._suffer_faults()
         views = [float_view(grad) for grad in grads]
         apart = self._sync.mode.averages_models  # each rank applies its own gradient
         if self._share != 1.0 and not (apart and self._share > 0):
@@ -311,6 +315,12 @@ class Job(InForce):
         if error is not None:  # training did not end, it broke off
             self._begun = False
         self.close()
+
+    def _suffer_faults(self) -> None:
+        """Let happen what a fault plan has for this worker in the coming step."""
+        if self._faults is not None:
+            version = self.controller.view_version
+            self._faults.enter(self.steps + 1, self._session, version, self._log)
 
     def _begin(self) -> None:
         if self._ended:

@@ -11,6 +11,7 @@ import typer
 
 from kfcore.config import DEFAULT_TIMEOUT_S
 from kfcore.errors import UsageError
+from kfcore.faults import read_faults
 from kfcore.launch import LaunchResult, LaunchSpec, launch
 from kfcore.launch.hosts import Host, parse_hosts, read_hostfile
 
@@ -52,6 +53,10 @@ def run(  # noqa: PLR0917 - one parameter an option
         str,
         typer.Option(help="Program and arguments that reach another host."),
     ] = "ssh -o BatchMode=yes",
+    faults: Annotated[
+        Path | None,
+        typer.Option(help="Plan of what goes wrong at which step (docs/launch.md)."),
+    ] = None,
     export: Annotated[
         list[str] | None,
         typer.Option(
@@ -99,6 +104,8 @@ def run(  # noqa: PLR0917 - one parameter an option
         from kfcore.launch.policies import check_policy  # noqa: PLC0415 - loads the native core
 
         policies = tuple(check_policy(entry) for entry in policy)
+    if faults is not None:
+        read_faults(faults)  # a wrong plan is one error here, not one a worker
     there = _hosts(hosts, hostfile)
     if workers is None:
         workers = sum(host.slots for host in there) if there else 1
@@ -107,6 +114,7 @@ def run(  # noqa: PLR0917 - one parameter an option
         command=tuple(command),
         world_size=workers,
         hosts=there,
+        faults=faults,
         ssh=tuple(shlex.split(ssh)),
         env={name: value for name, equals, value in settings if equals},
         passed=tuple(name for name, equals, _ in settings if not equals),

@@ -32,6 +32,7 @@ class LaunchSpec:
         grace_s: seconds between the request to stop (SIGTERM) and SIGKILL, >= 0.
         interface: network interface the workers advertise, or None.
         env: variables added to, or overriding, the launcher's own.
+        faults: file with a fault plan, or None.
         hosts: where workers run, filled in order; empty = all here.
         ssh: program and arguments that reach a host, before the host's name.
         passed: names of variables that workers elsewhere get too.
@@ -46,6 +47,7 @@ class LaunchSpec:
     grace_s: float = 5.0
     interface: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
+    faults: Path | None = None
     hosts: tuple[Host, ...] = ()
     ssh: tuple[str, ...] = ("ssh", "-o", "BatchMode=yes")
     passed: tuple[str, ...] = ()

@@ -81,6 +81,7 @@ def launch(
             timeout_s=spec.timeout_s,
             policies=spec.policies,
             interface=spec.interface,
+            faults=None if spec.faults is None else str(spec.faults.resolve()),
             log_dir=None if spec.log_dir is None else str(spec.log_dir),
         )
         supervisor = _Supervisor(spec, out, err)

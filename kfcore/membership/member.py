@@ -84,7 +84,7 @@ class Member(Seat):
         host = advertised_host(config)
         self._rosters = RosterStore(store)
         super().__init__(
-            f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}",
+            config.member_id or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}",
             RosterWatch(self._rosters, self._heard),
             SilenceWatch(self.heartbeat_s, config.job_secret, self._others, self._suspect),
             schedule,
