@@ -138,6 +138,9 @@ class FaultPlan:
 
         Args:
             step: From 1.
+
+        Returns:
+            Those faults, in the order of the file.
         """
         return tuple(fault for fault in self.faults if fault.step == step)
 
@@ -147,6 +150,9 @@ class FaultPlan:
         Args:
             step: From 1.
             rank: In the view under way.
+
+        Returns:
+            The sum over all faults in force, 0 where there is none.
         """
         return sum(
             fault.seconds
