@@ -107,6 +107,7 @@ def run_experiment(
         manifest["parameters"] = parameters or {}
         manifest["key"] = list(record.key_of(rows_path))
         manifest["threads"] = record.thread_settings()
+        manifest["rows_sha256"] = hashlib.sha256(rows_path.read_bytes()).hexdigest()
         manifest["rows"] = len(record.read_rows(rows_path))
         manifest["finished"] = True
     finally:
@@ -135,7 +136,8 @@ def plot_experiment(
 
     Returns:
         The figures' paths, and the rows of the table that goes with them (empty when the
-        experiment's ``plot.py`` has no ``table``); the table is also written to ``table.md``.
+        experiment's ``plot.py`` has no ``table``); the table is also written to ``table.md``,
+        and what ``numbers`` says, if there is one, to ``numbers.json``.
 
     Raises:
         UsageError: there are no rows yet, or no ``plot``.
@@ -151,6 +153,9 @@ def plot_experiment(
     table = list(module.table(rows_path)) if hasattr(module, "table") else []
     if table:
         (folder / "table.md").write_text(markdown_table(table), encoding="utf-8")
+    if hasattr(module, "numbers"):
+        found = json.dumps(module.numbers(rows_path), indent=1, sort_keys=True, allow_nan=False)
+        (folder / "numbers.json").write_text(found + "\n", encoding="utf-8")
     return figures, table
 
 

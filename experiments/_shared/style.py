@@ -55,6 +55,7 @@ _LOOKS = tuple(
 SERIES = {
     "ideal": {"color": PALETTE["black"], "marker": "", "linestyle": ":"},
     "kf": {"color": PALETTE["blue"], "marker": "o", "linestyle": "-"},
+    "kf_ring": {"color": PALETTE["green"], "marker": "^", "linestyle": (0, (5, 1))},
     "horovod_untuned": {"color": PALETTE["vermilion"], "marker": "s", "linestyle": "--"},
     "horovod_tuned": {"color": PALETTE["orange"], "marker": "D", "linestyle": "-."},
     "published": {"color": PALETTE["black"], "marker": "*", "linestyle": ""},

@@ -19,8 +19,8 @@ EXAMPLE = ROOT / "examples" / "digits.py"
 POLICY = f"{ROOT / 'examples' / 'policies' / 'grow_batch.py'}:GrowBatch"
 WORKERS = 4
 SCENARIO = HERE / "scenario.toml"
-STEPS = {"quick": 160, "full": 400}
-REPEATS = {"quick": 1, "full": 5}
+STEPS = {"quick": 120, "full": 400}
+REPEATS = {"quick": 5, "full": 5}
 EPOCHS = 1000  # never reached: the number of steps ends the run
 VALUES = ("epoch", "loss", "local_batch", "global_batch", "noise_scale")
 

@@ -18,6 +18,7 @@ def test_one_policy_file_decides_the_same_in_both_worlds(tmp_path, monkeypatch, 
     experiment = catalog.find("e02")
     module = experiment.module("run")
     monkeypatch.setattr(module, "STEPS", {"quick": 60})
+    monkeypatch.setattr(module, "REPEATS", {"quick": 1})
     assert module.run(tmp_path, 1, True, no_progress)["workers"] == 4
     rows = read_rows(tmp_path / "rows.csv")
     real, simulated = (
@@ -39,19 +40,22 @@ def test_one_policy_file_decides_the_same_in_both_worlds(tmp_path, monkeypatch, 
 def test_simulated_scaling_has_the_published_shape(tmp_path, monkeypatch, no_progress):
     experiment = catalog.find("e01")
     module = experiment.module("run")
-    monkeypatch.setattr(module, "VMS", (1, 32))
-    monkeypatch.setattr(module, "STEPS", {"quick": 6})
+    monkeypatch.setattr(module, "VMS", {"quick": {"resnet50": (32,)}})
+    monkeypatch.setattr(module, "OTHER_VMS", (8,))
+    monkeypatch.setattr(module, "REPEATS", {"quick": 1})
     module.run(tmp_path, 1, True, no_progress)
     plot = experiment.module("plot")
-    assert len(plot.plot(tmp_path / "rows.csv", tmp_path)) == 2
+    assert len(plot.plot(tmp_path / "rows.csv", tmp_path)) == 4
     share = {
         r["system"]: r["of ideal (%)"]
         for r in plot.table(tmp_path / "rows.csv")
-        if r["VMs"] == 32
+        if r["VMs"] == 32 and r["model"] == "resnet50"
     }
+    assert set(plot.MODELS) == set(module.MODELS)
+    assert plot.numbers(tmp_path / "rows.csv")["resnet50_kf_32_share_percent"] == share["kf"]
     assert share["kf"] == pytest.approx(87.7, abs=5)  # published: 43.43 of 49.5 img/s
     assert share["horovod_untuned"] == pytest.approx(25.7, abs=1.5)  # fitted there
-    assert share["horovod_untuned"] < share["kf"] < share["ideal"] == 100
+    assert share["horovod_untuned"] < share["kf"] < share["ideal"] == pytest.approx(100)
     published = {p["system"] for p in read_rows(plot.PUBLISHED)}
     assert published <= set(module.SYSTEMS)
 
