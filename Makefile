@@ -23,7 +23,7 @@ help:
 	@echo 'make lint      format, types, docstrings, import directions'
 	@echo 'make format    rewrite the sources in the agreed format'
 	@echo 'make bench     native and Python benchmarks (speed; never part of make test)'
-	@echo 'make sanitize  native tests and a world of processes under ASan+UBSan and TSan'
+	@echo 'make sanitize  native tests under ASan+UBSan and TSan (sanitize-python: worlds of processes)'
 	@echo 'make fuzz      fuzz what strangers and peers may send (FUZZ_S seconds a target)'
 
 # ---- set-up: a virtual environment, then the package with its C++ module -------------------
@@ -88,6 +88,14 @@ sanitize: $(VENV)/.deps
 	  $(CMAKE) -S native -B build/sanitize-$$kind $(CMAKE_FLAGS) -DCMAKE_BUILD_TYPE=RelWithDebInfo -DKF_TESTS=ON -DKF_SANITIZE=$$kind \
 	  && $(CMAKE) --build build/sanitize-$$kind -j $(JOBS) \
 	  && $(BIN)/ctest --test-dir build/sanitize-$$kind --output-on-failure --timeout 600 -j $(JOBS) || exit 1; done
+
+# The module itself, in worlds of processes.
+sanitize-python: $(VENV)/.deps
+	for kind in address,undefined thread; do \
+	  $(CMAKE) -S native -B build/sanitize-$$kind $(CMAKE_FLAGS) -DCMAKE_BUILD_TYPE=RelWithDebInfo -DKF_TESTS=ON -DKF_BINDINGS=ON \
+	    -DPython_EXECUTABLE=$(abspath $(PY)) -DKF_SANITIZE=$$kind \
+	  && $(CMAKE) --build build/sanitize-$$kind -j $(JOBS) --target _native \
+	  && $(PY) tools/sanitize_python.py $$kind build/sanitize-$$kind || exit 1; done
 
 # What strangers and peers may send, FUZZ_S seconds a target. Needs clang with libFuzzer.
 FUZZ_S ?= 120
