@@ -114,6 +114,11 @@ class Config:
         fields.update(explicit)
         return cls(**fields)
 
+    @staticmethod
+    def knows_launcher() -> bool:
+        """Whether ``kf run`` started this process, and no launcher below it another one."""
+        return "KF_RANK" in os.environ and "MASTER_ADDR" not in os.environ
+
     def with_rank(self, rank: int, local_rank: int | None = None) -> "Config":
         """The same job as seen by another rank; local_rank defaults to rank."""
         return replace(self, rank=rank, local_rank=rank if local_rank is None else local_rank)

@@ -39,7 +39,7 @@ class ConflictingProposals(UsageError):  # noqa: N818 - the name says what happe
     """Ranks or policies proposed different changes. Nothing was changed anywhere."""
 
 
-class TransportError(KfError):
+class TransportError(KfError, RuntimeError):
     """The environment failed. The view is suspect: close the session, propose a new view."""
 
 

@@ -92,6 +92,49 @@ class Operations:
         staged.write_back()
         return finish()
 
+    def run_in_place(
+        self,
+        collective: str,
+        array: Any,
+        finish: Callable[[], Any],
+        *,
+        op: str = "sum",
+        root: int = 0,
+        blocks: Sequence[int] = (),
+        timeout_s: float | None = None,
+        async_op: bool = False,
+    ) -> Any:
+        """Run a collective on a buffer laid out as the core wants it; for adapters.
+
+        Args:
+            collective: Of `kfcore.schedule`, e.g. ``all_gather``.
+            array: Rows of all ranks, changed in place.
+            finish: Called once it is done; what it returns is the result.
+            op: See `all_reduce`.
+            root: Rank that has the data, or gets it.
+            blocks: Elements of each rank; default: equally many.
+            timeout_s: Longest time to wait, in seconds; default: the session's.
+            async_op: Return a :class:`~kfcore.handle.Handle` at once.
+
+        Returns:
+            What ``finish`` returned, or the handle.
+
+        Raises:
+            UsageError: An argument is not usable.
+            TransportError: The session failed.
+        """
+        return self._perform(
+            collective,
+            [array],
+            finish,
+            ops=op,
+            root=root,
+            name=None,
+            timeout_s=timeout_s,
+            async_op=async_op,
+            blocks=blocks,
+        )
+
     def _start(
         self,
         call: _native.Call,
