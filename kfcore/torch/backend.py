@@ -34,6 +34,8 @@ class _TorchStore:
 
     def __init__(self, store: Any, prefix: str) -> None:
         self._store, self._prefix = store, prefix
+        # where it is in the network; a file or a store given by the program is nowhere
+        self.address = Config.from_env().store_address or "127.0.0.1:1"
 
     def set(self, key: str, value: str) -> None:
         self._store.set(self._prefix + key, value)
@@ -112,7 +114,8 @@ def _open_session(met: _TorchStore, rank: int, size: int, timeout: timedelta) ->
     config = Config.from_env(
         rank=rank,
         world_size=size,
-        store_address=config.store_address or "127.0.0.1:1",
+        store_address=met.address,
+        local_world_size=min(config.local_world_size or size, size),
         hosts_store=False,
         job_secret=secret,
         timeout_s=timeout_s,
