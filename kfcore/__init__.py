@@ -10,6 +10,7 @@ from kfcore import errors
 
 if TYPE_CHECKING:
     from kfcore import monitors
+    from kfcore.elastic_job import ElasticJob
     from kfcore.job import Job
     from kfcore.membership import Member, join
     from kfcore.memory import empty
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Checkpoint",
     "Each",
+    "ElasticJob",
     "Exclude",
     "Job",
     "LocalStep",
@@ -75,6 +77,7 @@ __all__ = [
 
 # Where a name lives, unless it is one of kfcore.policy's.
 _PLACES = {
+    "ElasticJob": "kfcore.elastic_job",
     "Job": "kfcore.job",
     "Member": "kfcore.membership",
     "Session": "kfcore.session",

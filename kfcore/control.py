@@ -46,12 +46,14 @@ class ControlBlock:
         self._rank = rank
         self.resize(world_size)
 
-    def resize(self, world_size: int) -> None:
+    def resize(self, world_size: int, rank: int | None = None) -> None:
         """Lay the vectors out for another number of ranks.
 
         Args:
             world_size: Ranks, >= 1.
+            rank: This one, in [0, world_size); None: as before.
         """
+        self._rank = self._rank if rank is None else rank
         self._world_size = world_size
         self._table = SignalTable(
             self._declared, _native.CONTROL_SUMS, _native.CONTROL_MAXES, world_size

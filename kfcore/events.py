@@ -107,15 +107,22 @@ class EventLog:
     Args:
         path: File to write; replaced if it exists, its folder made if missing.
         clock: Gives ``time_s`` of an event that has none, seconds since the log was opened.
+        append: Go on with the log of another worker, and with its time.
     """
 
     def __init__(
-        self, path: str | Path, *, clock: Callable[[], float] = time.monotonic
+        self,
+        path: str | Path,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        append: bool = False,
     ) -> None:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        self._file: TextIO = Path(path).open("w", encoding="utf-8")  # noqa: SIM115
         self._clock = clock
-        self._start_s = clock()
+        self._start_s = clock() - (_last_time_s(Path(path)) if append else 0.0)
+        self._file: TextIO = Path(path).open(  # noqa: SIM115
+            "a" if append else "w", encoding="utf-8"
+        )
 
     def __call__(self, event: dict[str, Any]) -> None:
         """Append one event."""
@@ -137,3 +144,19 @@ class EventLog:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _last_time_s(path: Path) -> float:
+    """Time of a log's last whole line; half a line, of a worker that was killed, is cut off."""
+    if not path.exists():
+        return 0.0
+    text = path.read_text(encoding="utf-8", errors="replace")
+    whole, _, rest = text.rpartition("\n")
+    if rest:
+        path.write_text(whole + "\n" if whole else "", encoding="utf-8")
+    for line in reversed(whole.splitlines()):
+        try:
+            return float(json.loads(line)["time_s"])
+        except (ValueError, KeyError, TypeError):
+            continue
+    return 0.0

@@ -69,6 +69,8 @@ class Job(InForce):
         UsageError: a value out of range, a policy that cannot be loaded, a name used twice.
     """
 
+    _controller_class = Controller
+
     def __init__(
         self,
         session: JobSession | None = None,
@@ -97,7 +99,7 @@ class Job(InForce):
         fixed = {**_FIXED, **self._sync.refuse_unknown()}
         if on_checkpoint is None:
             fixed["checkpoint"] = "give the job an `on_checkpoint` that saves"
-        controller = Controller(
+        controller = self._controller_class(
             world_size=self._session.world_size,
             local_batch=local_batch,
             learning_rate=learning_rate.peak if callable(learning_rate) else learning_rate,
@@ -262,7 +264,8 @@ class Job(InForce):
         Raises:
             KfError: as `step` and `batches`.
         """
-        for _ in range(epochs):
+        last = self.epoch + epochs  # a worker that comes late begins in a later epoch
+        while self.epoch < last:
             for indices in self.batches(task.n_samples, seed=seed):
                 loss, grads = task.gradients(indices)
                 if not self.step(grads, loss=loss).skipped:

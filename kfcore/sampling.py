@@ -161,3 +161,19 @@ class DataPass:
             return None
         self._position += total
         return StepSamples(self._order[self._position - total : self._position], world_size)
+
+    def give_back(self, samples: NDArray[np.int64]) -> None:
+        """Take samples back that were handed out and not trained on; they come next.
+
+        Args:
+            samples: [n] int64, some of those handed out.
+
+        Raises:
+            UsageError: one of them was not handed out.
+        """
+        head = self._order[: self._position]
+        back = np.isin(head, samples)
+        if int(back.sum()) != len(samples):
+            raise UsageError(f"of {len(samples)} samples {int(back.sum())} were handed out")
+        self._order[: self._position] = np.concatenate([head[~back], samples])
+        self._position -= len(samples)

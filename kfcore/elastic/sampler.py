@@ -3,10 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from kfcore.errors import UsageError
 from kfcore.sampling import DataPass, StepSamples
 
-__all__ = ["ElasticSampler"]
+__all__ = ["ElasticSampler", "pass_over"]
 
 _FIXED = ("n_samples", "seed", "shuffle")
 
@@ -53,6 +56,7 @@ class ElasticSampler:
         self.n_samples, self.seed, self.shuffle = n_samples, seed, shuffle
         self.global_batch = global_batch
         self.epoch = 0
+        self._returned: list[list[Any]] = []  # position before, and samples, in order
         self._pass = self._open()
 
     @property
@@ -88,9 +92,23 @@ class ElasticSampler:
             raise UsageError("give take() a global_batch, or the sampler a constant one")
         return self._pass.take(world_size, wanted)
 
+    def give_back(self, samples: NDArray[np.int64]) -> None:
+        """Take samples back that a lost worker did not train on; they come next.
+
+        Args:
+            samples: [n] int64, some of those handed out in this pass; the same on every worker.
+
+        Raises:
+            UsageError: one of them was not handed out.
+        """
+        position = self.position
+        self._pass.give_back(samples)
+        self._returned.append([position, [int(sample) for sample in samples]])
+
     def next_epoch(self) -> None:
         """Begin the next pass."""
         self.epoch += 1
+        self._returned = []
         self._pass = self._open()
 
     def state_dict(self) -> dict[str, Any]:
@@ -101,6 +119,7 @@ class ElasticSampler:
             "shuffle": self.shuffle,
             "epoch": self.epoch,
             "position": self.position,
+            "returned": [[position, list(samples)] for position, samples in self._returned],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -112,7 +131,8 @@ class ElasticSampler:
         Raises:
             UsageError: it belongs to other data or another order, or is malformed.
         """
-        names = (*_FIXED, "epoch", "position")
+        names = (*_FIXED, "epoch", "position", "returned")
+        state = {"returned": [], **state}  # older states have none
         if sorted(state) != sorted(names):
             raise UsageError(f"a sampler's state has {sorted(names)}, got {sorted(state)}")
         for name in _FIXED:
@@ -121,12 +141,42 @@ class ElasticSampler:
                     f"the state is of a sampler with {name} {state[name]}, "
                     f"this one has {getattr(self, name)}"
                 )
-        epoch = state["epoch"]
+        epoch, returned = state["epoch"], state["returned"]
         data = self._pass
-        if epoch != self.epoch:  # ordering a large data set anew takes a while
+        if epoch != self.epoch or returned != self._returned:
+            # ordering a large data set anew takes a while
             data = DataPass(self.n_samples, seed=self.seed, epoch=epoch, shuffle=self.shuffle)
+            for position, samples in returned:
+                data.seek(position)
+                data.give_back(np.asarray(samples, np.int64))
         data.seek(state["position"])
-        self.epoch, self._pass = epoch, data
+        self.epoch, self._pass, self._returned = epoch, data, [list(r) for r in returned]
 
     def _open(self) -> DataPass:
         return DataPass(self.n_samples, seed=self.seed, epoch=self.epoch, shuffle=self.shuffle)
+
+
+def pass_over(
+    n_samples: int, seed: int, shuffle: bool, epoch: int, old: ElasticSampler | None
+) -> ElasticSampler:
+    """A sampler at the beginning of a pass.
+
+    Args:
+        n_samples: Samples of the data set, >= 1.
+        seed: Of the order, >= 0.
+        shuffle: False: in order of index.
+        epoch: Number of the pass, >= 0.
+        old: One that stands there already is taken as it is.
+
+    Returns:
+        The sampler.
+
+    Raises:
+        UsageError: an argument is out of range.
+    """
+    wanted = (n_samples, seed, shuffle)
+    if old is None or (old.n_samples, old.seed, old.shuffle) != wanted:
+        old = ElasticSampler(n_samples, seed=seed, shuffle=shuffle)
+    if old.epoch != epoch:
+        old.load_state_dict({**old.state_dict(), "epoch": epoch, "position": 0, "returned": []})
+    return old

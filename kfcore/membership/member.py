@@ -132,9 +132,14 @@ class Member(Seat):
         version, reason = self.version, f"{type(error).__name__}: {error}"[:500]
         self._agreeing(lambda roster: roster.call_roll(version, self.id, reason))
 
-    def settled(self) -> None:
-        """Say that this worker has the state now."""
+    def settled(self) -> bool:
+        """Say that this worker has the state now.
+
+        Returns:
+            Whether it is a member with the state; False: its view has ended before.
+        """
         self._agreeing(lambda roster: roster.settle(self.id))
+        return any(m.id == self.id and m.settled for m in self._watch.roster.members)
 
     def stepped(self) -> None:
         """Note that a step was completed in this view."""
@@ -242,6 +247,7 @@ class Member(Seat):
         self._silence.start()
         if any(member.id == self.id for member in roster.members):
             self.advance(0, ())
+            self.set_schedule(self._schedule)
 
     def _next_view(self) -> _native.Roster:
         """Wait until the roster has a view later than this worker's, and it is in it."""
@@ -288,10 +294,6 @@ class Member(Seat):
             over = self._is_over(self._watch.roster)
         if over:
             raise AbortedError("the view ended while its session was opened")
-        try:
-            session.set_schedule(self._schedule)
-        except UsageError:  # it does not exist for this number of workers
-            self._schedule = "ring"
 
     def _leave_session(self) -> None:
         if self.session is not None:

@@ -4,12 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 from kfcore import _native
-from kfcore.errors import AbortedError
+from kfcore.errors import AbortedError, UsageError
 from kfcore.membership.watch import RosterWatch, SilenceWatch
 from kfcore.session import Session
 from kfcore.view import View
 
 __all__ = ["Seat"]
+
+DEFAULT_SCHEDULE = "ring"
 
 
 class Seat:
@@ -75,14 +77,37 @@ class Seat:
         return seen.version == self.version and bool(seen.change_wanted)
 
     def set_schedule(self, spec: str) -> None:
-        """Use another schedule; called at the same point on every rank."""
+        """Use another schedule; called at the same point on every rank.
+
+        Args:
+            spec: Of the schedule; where it does not exist for this number of workers, ``ring``.
+        """
         self._schedule = spec
         if self.session is not None:
-            self.session.set_schedule(spec)
+            try:
+                self.session.set_schedule(spec)
+            except UsageError:
+                self.session.set_schedule(DEFAULT_SCHEDULE)
 
-    def grouped_all_reduce(self, arrays: Any, op: Any) -> Any:
+    def grouped_all_reduce(self, arrays: Any, op: Any, **more: Any) -> Any:
         """As `Session.grouped_all_reduce`, of the view under way."""
-        return self.running(lambda session: session.grouped_all_reduce(arrays, op=op))
+        return self.running(lambda session: session.grouped_all_reduce(arrays, op=op, **more))
+
+    def all_gather(self, array: Any) -> Any:
+        """As `Session.all_gather`, of the view under way."""
+        return self.running(lambda session: session.all_gather(array))
+
+    def all_to_all(self, rows: Any) -> Any:
+        """As `Session.all_to_all`, of the view under way."""
+        return self.running(lambda session: session.all_to_all(rows))
+
+    def send(self, array: Any, peer: int, *, async_op: bool = False) -> Any:
+        """As `Session.send`, in the view under way."""
+        return self.running(lambda session: session.send(array, peer, async_op=async_op))
+
+    def recv(self, array: Any, peer: int) -> Any:
+        """As `Session.recv`, in the view under way."""
+        return self.running(lambda session: session.recv(array, peer))
 
     def running(self, operation: Callable[[Session], Any]) -> Any:
         """Run an operation while the others are asked whether they live, should it take long.
