@@ -23,13 +23,17 @@ from numpy.typing import NDArray
 
 from kfcore import _native, checks
 from kfcore._native import Schedule, Transfer
+from kfcore.choosing import Choice, Hosts, choices, choose
 from kfcore.errors import UsageError
 
 __all__ = [
+    "Choice",
     "Cost",
+    "Hosts",
     "Schedule",
     "Transfer",
     "build",
+    "choices",
     "choose",
     "collectives",
     "cost",
@@ -196,50 +200,6 @@ def cost(
         checks.whole_number(unit_bytes, "unit_bytes", bits=64),
     )
     return Cost(priced.rounds, tuple(priced.bytes_sent), priced.time_s)
-
-
-def choose(
-    buffer_bytes: int,
-    world_size: int,
-    *,
-    latency_s: float,
-    bytes_per_s: float,
-    reduce_bytes_per_s: float = math.inf,
-    collective: str = "all_reduce",
-) -> str:
-    """Picks the spec that :func:`cost` finds cheapest on a uniform network.
-
-    ``clique`` and ``star`` are never picked: the model's ideal switch hides what many senders
-    at one port do to a real one.
-
-    Args:
-        buffer_bytes: Size of the whole buffer, in bytes, >= 0.
-        world_size: Number of ranks, in ``[1, 8192]``.
-        latency_s: Cost of a round apart from its bytes (alpha), in s, >= 0.
-        bytes_per_s: Bandwidth of each rank's port in each direction (1 / beta), > 0.
-        reduce_bytes_per_s: Speed of adding (1 / gamma), > 0.
-        collective: As in :func:`build`.
-
-    Returns:
-        A spec for :func:`build`.
-
-    Raises:
-        UsageError: A number is outside its range, or the collective is unknown.
-
-    Example:
-        >>> choose(64, 16, latency_s=5e-5, bytes_per_s=1e9)
-        'recursive_doubling'
-        >>> choose(100_000_000, 12, latency_s=5e-5, bytes_per_s=1e9)
-        'ring'
-    """
-    return _native.choose_schedule(
-        checks.text(collective, "collective"),
-        checks.whole_number(buffer_bytes, "buffer_bytes", bits=64),
-        checks.whole_number(world_size, "world_size"),
-        latency_s,
-        bytes_per_s,
-        reduce_bytes_per_s,
-    )
 
 
 def minimum_spanning_tree(

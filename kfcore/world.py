@@ -11,6 +11,7 @@ from kfcore.checks import whole_number
 from kfcore.config import Config
 from kfcore.errors import AbortedError, PeerLostError, UsageError
 from kfcore.memory import POOL
+from kfcore.probe import measured_spec
 from kfcore.session import Session
 from kfcore.store import StoreClient, connect_store
 from kfcore.view import View
@@ -23,15 +24,14 @@ DEFAULT_SEGMENT_BYTES = 256 * 1024
 T = TypeVar("T")
 
 
-def init(
-    *, schedule: str = DEFAULT_SCHEDULE, transport: str = "auto", **explicit: Any
-) -> Session:
+def init(*, schedule: str = "auto", transport: str = "auto", **explicit: Any) -> Session:
     """Open this worker's session: read its configuration, meet the others, connect.
 
     Without a launcher it is the session of a single process.
 
     Args:
-        schedule: Spec of the schedule that operations use at first.
+        schedule: Spec of the schedule that operations use at first. ``auto`` measures the links
+            (`kfcore.probe`) and chooses for each operation by its size.
         transport: ``auto``: shared memory between workers of one host, TCP between hosts;
             ``tcp``: TCP between all workers.
         **explicit: Fields of `kfcore.config.Config`, which win over the environment.
@@ -84,7 +84,7 @@ def open_session(
     Args:
         config: This worker's place in the job.
         store: Where the workers meet; None for a single process.
-        schedule: Spec of the schedule that operations use at first.
+        schedule: Spec of the schedule that operations use at first; ``auto`` measures first.
         view_version: Version of the view, the same on every worker, >= 0.
         segment_bytes: Pitch of pipelining, in bytes; a positive multiple of 16.
         transport: ``auto``: shared memory between workers of one host, TCP between hosts;
@@ -137,6 +137,8 @@ def open_session(
     session = Session(native, view, timeout_s=config.timeout_s, on_close=on_close)
     # a worker that goes on has been seen by all, so the store may go when the first one leaves
     session.barrier(name="kf/open")
+    if schedule == "auto":
+        session.set_schedule(measured_spec(session, addresses))
     return session
 
 

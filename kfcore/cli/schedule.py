@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kfcore import schedule as schedules
+from kfcore.cli import explanation
 from kfcore.errors import UsageError
 from kfcore.schedule import Cost, Schedule, Transfer
 
@@ -28,11 +29,20 @@ Source = Annotated[
         help='A spec such as ring or "tree(fanout=4)", or a file that `show --json` wrote.',
     ),
 ]
-WorldSize = Annotated[int, typer.Option("-n", "--world-size", help="Number of ranks.")]
-Collective = Annotated[str, typer.Option("-c", "--collective", help="What the schedule does.")]
-Root = Annotated[int, typer.Option(help="Root rank of a rooted collective.")]
+# None: what a file says, else 4 ranks, all_reduce, root 0
+WorldSize = Annotated[
+    int | None, typer.Option("-n", "--world-size", help="Number of ranks [default: 4].")
+]
+Collective = Annotated[
+    str | None,
+    typer.Option("-c", "--collective", help="What the schedule does [default: all_reduce]."),
+]
+Root = Annotated[
+    int | None, typer.Option(help="Root rank of a rooted collective [default: 0].")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and only that.")]
 
+DEFAULT_RANKS = 4
 ARROWS = {"reduce": "=>", "replace": "->"}
 NEED_ARGUMENTS = {
     "auto",
@@ -60,18 +70,26 @@ def list_(as_json: AsJson = False) -> None:
 @app.command()
 def show(
     source: Source,
-    world_size: WorldSize = 4,
-    collective: Collective = "all_reduce",
-    root: Root = 0,
+    world_size: WorldSize = None,
+    collective: Collective = None,
+    root: Root = None,
     max_rounds: Annotated[
         int, typer.Option(help="Rounds to print; the rest is counted.", min=0)
     ] = 64,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Of auto: what it compares, and for which links.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show who sends which chunk to whom, round by round.
 
     0=>1:3 means that rank 0 sends chunk 3 to rank 1, which adds it; with -> it replaces.
     """
+    if explain:
+        explanation.show(
+            source, world_size or DEFAULT_RANKS, collective or "all_reduce", as_json
+        )
+        return
     schedule = load(source, world_size, collective, root)
     if as_json:
         typer.echo(schedules.to_json(schedule), nl=False)
@@ -94,9 +112,9 @@ def show(
 @app.command()
 def spec(
     source: Source,
-    world_size: WorldSize = 4,
-    collective: Collective = "all_reduce",
-    root: Root = 0,
+    world_size: WorldSize = None,
+    collective: Collective = None,
+    root: Root = None,
 ) -> None:
     """Print the text that stands for a schedule wherever one is named.
 
@@ -109,9 +127,9 @@ def spec(
 @app.command()
 def validate(
     source: Source,
-    world_size: WorldSize = 4,
-    collective: Collective = "all_reduce",
-    root: Root = 0,
+    world_size: WorldSize = None,
+    collective: Collective = None,
+    root: Root = None,
     as_json: AsJson = False,
 ) -> None:
     """Prove that every rank ends with each contribution exactly once.
@@ -143,9 +161,9 @@ def cost(
             help="Schedules to compare; all that need no arguments when none is given.",
         ),
     ] = None,
-    world_size: WorldSize = 4,
-    collective: Collective = "all_reduce",
-    root: Root = 0,
+    world_size: WorldSize = None,
+    collective: Collective = None,
+    root: Root = None,
     buffer_bytes: Annotated[
         int, typer.Option("--bytes", help="Size of the whole buffer.", min=0)
     ] = 100_000_000,
@@ -160,7 +178,7 @@ def cost(
 ) -> None:
     """Price schedules on a uniform network, un-segmented (model: docs/algorithms.md)."""
     rows = []
-    for source in sources or _all_specs(collective):
+    for source in sources or _all_specs(collective or "all_reduce"):
         schedule = load(source, world_size, collective, root)
         price = schedules.cost(
             schedule,
@@ -187,29 +205,45 @@ def cost(
     Console().print(table)
 
 
-def load(source: str, world_size: int, collective: str, root: int) -> Schedule:
+def load(
+    source: str, world_size: int | None, collective: str | None, root: int | None
+) -> Schedule:
     """Builds a spec, or reads a schedule from a ``.json`` file.
 
     Args:
-        source: A spec, or a path that ends in ``.json``; a file brings its own world.
-        world_size: Number of ranks of a spec.
-        collective: Collective of a spec.
-        root: Root rank of a spec.
+        source: A spec, or a path that ends in ``.json``.
+        world_size: Number of ranks; None: 4, or the file's.
+        collective: Collective; None: all_reduce, or the file's.
+        root: Root rank; None: 0, or the file's.
 
     Returns:
         The schedule, not yet proved.
 
     Raises:
-        UsageError: The spec cannot be built, or the file cannot be read.
+        UsageError: The spec cannot be built, the file cannot be read, or it is made for
+            something else than was asked for.
     """
     if not source.endswith(".json"):
-        return schedules.build(source, world_size, collective, root)
+        return schedules.build(
+            source,
+            DEFAULT_RANKS if world_size is None else world_size,
+            collective or "all_reduce",
+            root or 0,
+        )
     try:
-        return schedules.from_json(Path(source).read_text(encoding="utf-8"))
+        schedule = schedules.from_json(Path(source).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {source}: {error}") from error
     except UsageError as error:
         raise UsageError(f"{source}: {error}") from error
+    for what, has, wanted in (
+        ("world_size", schedule.world_size, world_size),
+        ("collective", schedule.collective, collective),
+        ("root", schedule.root, root),
+    ):
+        if wanted is not None and wanted != has:
+            raise UsageError(f"{source} is a schedule for {what} {has}, got {wanted}")
+    return schedule
 
 
 def summary(schedule: Schedule) -> str:

@@ -1,10 +1,12 @@
 // Schedules as read-only Python values; kfcore/schedule.py is the public face.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
 #include <tuple>
+#include <utility>
 
 #include "bindings.h"
 #include "kf/choose.h"
@@ -109,14 +111,23 @@ void bind_schedule(nb::module_& m) {
       "schedule"_a, "buffer_bytes"_a, "latency_s"_a, "bytes_per_s"_a, "reduce_bytes_per_s"_a,
       "unit_bytes"_a, without_gil);
   m.def(
-      "choose_schedule",
+      "choices",
       [](const std::string& collective, std::int64_t buffer_bytes, int world_size,
-         double latency_s, double bytes_per_s, double reduce_bytes_per_s) {
-        return choose_schedule(collective_from_string(collective), buffer_bytes, world_size,
-                               {latency_s, bytes_per_s, reduce_bytes_per_s});
+         double latency_s, double bytes_per_s, double reduce_bytes_per_s, int ranks_per_host,
+         double host_latency_s, double host_bytes_per_s) {
+        const Hosts hosts{{latency_s, bytes_per_s, reduce_bytes_per_s},
+                          {host_latency_s, host_bytes_per_s, reduce_bytes_per_s},
+                          ranks_per_host};
+        std::vector<std::pair<std::string, double>> pairs;
+        for (const Choice& choice :
+             choices(collective_from_string(collective), buffer_bytes, world_size, hosts)) {
+          pairs.emplace_back(choice.spec, choice.time_s);
+        }
+        return pairs;
       },
       "collective"_a, "buffer_bytes"_a, "world_size"_a, "latency_s"_a, "bytes_per_s"_a,
-      "reduce_bytes_per_s"_a, without_gil);
+      "reduce_bytes_per_s"_a, "ranks_per_host"_a, "host_latency_s"_a, "host_bytes_per_s"_a,
+      without_gil);
   m.def(
       "minimum_spanning_tree",
       [](const std::vector<double>& latency_s, int world_size) {

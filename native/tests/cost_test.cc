@@ -89,5 +89,36 @@ TEST(ChooseSchedule, AgreesWithTheCostsItCompares) {
   }
 }
 
+// Two hosts of two ranks. Inside: 1 us, 4e9 B/s; between: 10 us, 1e9 B/s and shared by the
+// host.
+constexpr Hosts kHosts{{1e-5, 1e9}, {1e-6, 4e9}, 2};
+
+TEST(TimeOnHosts, IsTheClosedForm) {
+  const double s = 4e6;
+  const auto time_s = [](const char* spec) {
+    return time_on_hosts(build_schedule(spec, Collective::all_reduce, 4), 4'000'000, kHosts);
+  };
+  // every round has a link between hosts, each with a quarter of the buffer
+  EXPECT_NEAR(time_s("ring"), 6 * (1e-5 + s / 4 / 1e9), 1e-12);
+  // half of the buffer inside, then both ranks' quarters over one port, twice, then inside
+  EXPECT_NEAR(time_s("hierarchical(ranks_per_host=2)"),
+              2 * (1e-6 + s / 2 / 4e9) + 2 * (1e-5 + s / 2 / 1e9), 1e-12);
+  // both ranks of a host send the whole buffer over its port
+  EXPECT_NEAR(time_s("recursive_doubling"), 1e-6 + s / 4e9 + 1e-5 + 2 * s / 1e9, 1e-12);
+}
+
+TEST(ChooseSchedule, GoesThroughHostsWhereTheyHaveSeveralRanks) {
+  const auto choice = [](int n, std::int64_t bytes, int per_host) {
+    const Hosts hosts{kHosts.between, kHosts.inside, per_host};
+    return choose_schedule(Collective::all_reduce, bytes, n, hosts);
+  };
+  EXPECT_TRUE(choice(4, 1 << 24, 2).starts_with("hierarchical("));
+  EXPECT_TRUE(choice(16, 1 << 24, 4).starts_with("hierarchical("));
+  EXPECT_FALSE(choice(4, 1 << 24, 1).starts_with("hierarchical("));
+  EXPECT_FALSE(choice(4, 1 << 24, 4).starts_with("hierarchical("));  // one host
+  EXPECT_FALSE(choice(5, 1 << 24, 2).starts_with("hierarchical("));  // unequal hosts
+  EXPECT_NO_THROW(choice(512, 1 << 20, 8));
+}
+
 }  // namespace
 }  // namespace kf

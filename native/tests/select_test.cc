@@ -26,5 +26,15 @@ TEST(SelectSchedule, GivesTwoRanksARingAboveTheExchangedSize) {
   EXPECT_NE(select_schedule("auto", Collective::broadcast, 32 * 1024 + 1, 2), "ring");
 }
 
+TEST(SelectSchedule, KeepsMeasuredNumbersAndForgetsHostsInGroups) {
+  const char* measured = "auto(latency_s=1e-05,ranks_per_host=2,host_latency_s=1e-06)";
+  EXPECT_EQ(select_schedule(measured, Collective::all_reduce, 1000, 4),
+            "auto(buffer_bytes=1024,latency_s=1e-05,ranks_per_host=2,host_latency_s=1e-06)");
+  EXPECT_EQ(select_schedule(measured, Collective::all_reduce, 1000, 4, true),
+            "auto(buffer_bytes=1024,latency_s=1e-05)");
+  EXPECT_EQ(select_schedule("auto(buffer_bytes=9)", Collective::all_reduce, 1000, 4),
+            "auto(buffer_bytes=9)");
+}
+
 }  // namespace
 }  // namespace kf

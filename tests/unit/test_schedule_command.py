@@ -87,3 +87,19 @@ def test_cost_compares_all_schedules_fastest_first(kf):
     row = json.loads(out)[0]
     assert row["bytes_sent"] == [6000] * 4
     assert row["time_s"] == pytest.approx(6 * (50e-6 + 1000 / 1.25e9))
+
+
+def test_a_file_brings_its_world_and_another_is_refused(kf, tmp_path):
+    path = tmp_path / "mine.json"
+    _, out, _ = kf("show", "ring", "-n", "6", "--json")
+    path.write_text(out)
+    assert kf("cost", str(path))[0] == 0
+    assert kf("cost", str(path), "-n", "6", "-c", "all_reduce")[0] == 0
+    for arguments, what in (
+        (("-n", "8"), "world_size 6, got 8"),
+        (("-c", "reduce"), "collective all_reduce, got reduce"),
+        (("--root", "1"), "root 0, got 1"),
+    ):
+        code, out, err = kf("cost", str(path), *arguments)
+        assert (code, out) == (2, "")
+        assert f"mine.json is a schedule for {what}" in err

@@ -8,18 +8,33 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "kf/cost.h"
 #include "kf/schedule.h"
 
 namespace kf {
 
-// The cheapest generator, by the model of kf/cost.h, for a uniform network: all_reduce among
-// ring, recursive_doubling, halving_doubling and double_binary_tree; the others among what
-// suits them. clique and star are never chosen: the model's ideal switch hides what n-1 senders
-// at one port do to real ones. Throws Error{usage} as build_schedule and cost do.
+struct Choice {
+  std::string spec;
+  double time_s = 0;  // by the model of kf/cost.h
+};
+
+// What `choose_schedule` compares, the cheapest first; equal ones in a fixed order.
+//
+// all_reduce: ring, recursive_doubling, halving_doubling, double_binary_tree and, over hosts
+// with several ranks each, hierarchical; the other collectives: what suits them. clique and
+// star are never compared: the model's ideal switch hides what n-1 senders at one port do to
+// real ones. Hosts count where they all have ranks_per_host ranks; otherwise every link is one
+// between hosts. Throws Error{usage} as build_schedule and cost do.
+std::vector<Choice> choices(Collective collective, std::int64_t buffer_bytes, int world_size,
+                            const Hosts& hosts);
+
+// The cheapest of them.
 std::string choose_schedule(Collective collective, std::int64_t buffer_bytes, int world_size,
-                            const Network& network);
+                            const Hosts& hosts);
+std::string choose_schedule(Collective collective, std::int64_t buffer_bytes, int world_size,
+                            const Network& network);  // no hosts
 
 // Tree of least total latency: spec from_parents(...), hung from the rank that is nearest to
 // all others (least greatest distance along the tree).

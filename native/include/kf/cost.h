@@ -41,4 +41,17 @@ struct Cost {
 Cost cost(const Schedule& schedule, std::int64_t buffer_bytes, const Network& network,
           std::int64_t unit_bytes = 1);
 
+// Hosts of equally many ranks, ranks of a host in a row. The ranks of a host share its one port
+// to the others.
+struct Hosts {
+  Network between;  // its reduce_bytes_per_s holds for all adding
+  Network inside;   // latency and each rank's port to the ranks of its host
+  int ranks_per_host = 1;
+};
+
+// Time of one run over such hosts, in s: as above, but a round costs the latency of the slower
+// kind of link it uses, and the longer of the busiest rank's port inside a host and the busiest
+// host's port. Throws as cost does, and for ranks_per_host < 1.
+double time_on_hosts(const Schedule& schedule, std::int64_t buffer_bytes, const Hosts& hosts);
+
 }  // namespace kf

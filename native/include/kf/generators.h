@@ -21,7 +21,8 @@ namespace kf {
 // root: rank that has (broadcast, scatter) or gets (reduce, gather) the data; other collectives
 // ignore it. A tree's own root, as in star(root=1), counts for all_reduce and barrier only: for
 // the rooted collectives the tree is turned so that it hangs from `root`.
-// auto(buffer_bytes=,latency_s=,bytes_per_s=,reduce_bytes_per_s=) builds, and is named after,
+// auto(buffer_bytes=,latency_s=,bytes_per_s=,reduce_bytes_per_s=,ranks_per_host=,host_latency_s=,
+// host_bytes_per_s=) builds, and is named after,
 // what choose_schedule picks; without numbers it assumes 4 MiB, 50 us, 1.25e9 B/s and free
 // reduction. With one rank the schedule has no transfers. What each generator costs:
 // docs/algorithms.md. Throws Error{usage}: unknown name or argument, world_size outside [1,

@@ -33,8 +33,7 @@ std::shared_ptr<Operation> Executor::start(OperationSpec spec) {
 
 void Executor::start(std::shared_ptr<Operation> starting) {
   const std::uint64_t scope = starting->spec().key.scope;
-  std::uint64_t& next = scope == 0 ? next_unnamed_ : next_sequence_[scope];
-  starting->set_key({scope, next++});
+  starting->set_key({scope, scope == 0 ? next_unnamed_++ : next_sequence_.take(scope)});
   running_.push_back({std::move(starting), next_number_++});
   const Operation& operation = *running_.back().operation;
   for (std::size_t p = 0; p < peers_.size(); ++p) {
@@ -229,8 +228,7 @@ Executor::Running* Executor::find(const OpKey& key) {
 
 bool Executor::finished_before(const OpKey& key) const {
   if (key.scope == 0) return key.sequence < next_unnamed_;
-  const auto found = next_sequence_.find(key.scope);
-  return found != next_sequence_.end() && key.sequence < found->second;
+  return key.sequence < next_sequence_.next(key.scope);
 }
 
 // True when the peer means the same by the operation. Otherwise the session dies of a mismatch:

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "executor/operation.h"
+#include "executor/sequences.h"
 #include "kf/error.h"
 #include "kf/stats.h"
 #include "kf/transport.h"
@@ -110,8 +111,7 @@ class Executor final : public FrameSink {
   std::vector<Running> running_;  // ascending number: the order they were started in
   std::size_t found_last_ = 0;    // index of what find() returned
   std::uint64_t next_unnamed_ = 0;
-  std::map<std::uint64_t, std::uint64_t>
-      next_sequence_;  // by scope: first one not started here
+  Sequences next_sequence_;  // of named operations, by scope
   std::map<OpKey, std::vector<Unexpected>> unexpected_;
   std::map<const void*, std::unique_ptr<Unexpected>>
       arriving_;  // unexpected, payload incomplete

@@ -1,5 +1,6 @@
 #include "kf/choose.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "kf/generators.h"
@@ -50,38 +51,73 @@ double ring_time_s(Collective collective, std::int64_t buffer_bytes, int n,
   return (n - 1) * round_s;
 }
 
+bool has_hosts(int world_size, int ranks_per_host) {
+  return ranks_per_host > 1 && ranks_per_host < world_size && world_size % ranks_per_host == 0;
+}
+
+constexpr int kMostBuiltRing = 256;  // a ring of n ranks has 2 n (n - 1) transfers
+
+double price(const std::string& spec, Collective collective, std::int64_t buffer_bytes, int n,
+             const Hosts& hosts) {
+  if (spec == "pairwise") return 0;  // the only one there is
+  const bool flat = !has_hosts(n, hosts.ranks_per_host);
+  // over hosts, too, a round of a ring takes as long as its link between hosts
+  if (spec == "ring" && (flat || n > kMostBuiltRing)) {
+    return ring_time_s(collective, buffer_bytes, n, hosts.between);
+  }
+  const Schedule schedule = build_schedule(spec, collective, n);
+  if (flat) return cost(schedule, buffer_bytes, hosts.between).time_s;
+  return time_on_hosts(schedule, buffer_bytes, hosts);
+}
+
 }  // namespace
+
+std::vector<Choice> choices(Collective collective, std::int64_t buffer_bytes, int world_size,
+                            const Hosts& hosts) {
+  std::vector<std::string> specs;
+  for (const char* name : candidates(collective)) specs.emplace_back(name);
+  if (collective == Collective::all_reduce && has_hosts(world_size, hosts.ranks_per_host)) {
+    for (const char* intra : {"ring", "halving_doubling"}) {
+      for (const char* inter : {"halving_doubling", "recursive_doubling", "ring"}) {
+        specs.push_back(std::string("hierarchical(intra=") + intra + ",inter=" + inter +
+                        ",ranks_per_host=" + std::to_string(hosts.ranks_per_host) + ")");
+      }
+    }
+  }
+  std::vector<Choice> priced;
+  for (const std::string& spec : specs) {
+    priced.push_back({spec, price(spec, collective, buffer_bytes, world_size, hosts)});
+  }
+  std::stable_sort(priced.begin(), priced.end(),
+                   [](const Choice& a, const Choice& b) { return a.time_s < b.time_s; });
+  return priced;
+}
+
+std::string choose_schedule(Collective collective, std::int64_t buffer_bytes, int world_size,
+                            const Hosts& hosts) {
+  return choices(collective, buffer_bytes, world_size, hosts).front().spec;
+}
 
 std::string choose_schedule(Collective collective, std::int64_t buffer_bytes, int world_size,
                             const Network& network) {
-  std::string best;
-  double best_s = 0;
-  for (const std::string name : candidates(collective)) {
-    double time_s = 0;
-    if (name == "ring") {
-      time_s = ring_time_s(collective, buffer_bytes, world_size, network);
-    } else if (name != "pairwise") {
-      time_s = cost(build_schedule(name, collective, world_size), buffer_bytes, network).time_s;
-    }
-    if (best.empty() || time_s < best_s) {
-      best = name;
-      best_s = time_s;
-    }
-  }
-  return best;
+  return choose_schedule(collective, buffer_bytes, world_size, Hosts{network, network, 1});
 }
 
 Schedule build_auto(Arguments& arguments, const Request& request) {
-  Network network;
+  Hosts hosts;
   const double buffer_bytes = arguments.positive("buffer_bytes", kBufferBytes);
-  network.latency_s = arguments.positive("latency_s", kLatencyS);
-  network.bytes_per_s = arguments.positive("bytes_per_s", kBytesPerS);
-  network.reduce_bytes_per_s =
-      arguments.positive("reduce_bytes_per_s", network.reduce_bytes_per_s);
+  hosts.between.latency_s = arguments.positive("latency_s", kLatencyS);
+  hosts.between.bytes_per_s = arguments.positive("bytes_per_s", kBytesPerS);
+  hosts.between.reduce_bytes_per_s =
+      arguments.positive("reduce_bytes_per_s", hosts.between.reduce_bytes_per_s);
+  hosts.ranks_per_host = arguments.integer("ranks_per_host", 1, 1, kMaxWorldSize);
+  hosts.inside = hosts.between;
+  hosts.inside.latency_s = arguments.positive("host_latency_s", hosts.between.latency_s);
+  hosts.inside.bytes_per_s = arguments.positive("host_bytes_per_s", hosts.between.bytes_per_s);
   constexpr double kMostBytes = 1e18;  // fits 64 bits
   if (buffer_bytes > kMostBytes) throw_usage("auto's buffer_bytes must be at most 1e18");
   const std::string spec = choose_schedule(
-      request.collective, static_cast<std::int64_t>(buffer_bytes), request.world_size, network);
+      request.collective, static_cast<std::int64_t>(buffer_bytes), request.world_size, hosts);
   return build_schedule(spec, request.collective, request.world_size, request.root);
 }
 

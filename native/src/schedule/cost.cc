@@ -93,4 +93,46 @@ Cost cost(const Schedule& schedule, std::int64_t buffer_bytes, const Network& ne
   return total;
 }
 
+double time_on_hosts(const Schedule& schedule, std::int64_t buffer_bytes, const Hosts& hosts) {
+  check(buffer_bytes, hosts.between, 1);
+  check(buffer_bytes, hosts.inside, 1);
+  check_numbers(schedule);
+  if (hosts.ranks_per_host < 1) {
+    throw_usage("ranks_per_host must be >= 1, got " + std::to_string(hosts.ranks_per_host));
+  }
+  const int per_host = hosts.ranks_per_host;
+  const auto ranks = static_cast<size_t>(schedule.world_size);
+  const size_t host_count =
+      (ranks + static_cast<size_t>(per_host) - 1) / static_cast<size_t>(per_host);
+  Load inside(ranks);
+  Load between(host_count);
+  size_t rounds = 0;
+  for (const Channel& channel : schedule.channels)
+    rounds = std::max(rounds, channel.rounds.size());
+  double time_s = 0;
+  for (size_t r = 0; r < rounds; ++r) {
+    inside.clear();
+    between.clear();
+    double latency_s = 0;
+    for (const Channel& channel : schedule.channels) {
+      if (r >= channel.rounds.size()) continue;
+      for (const Transfer& t : channel.rounds[r]) {
+        const std::int64_t bytes = units_of(t, buffer_bytes, schedule.chunk_count);
+        const int from = t.src / per_host;
+        const int to = t.dst / per_host;
+        Load& load = from == to ? inside : between;
+        load.out[static_cast<size_t>(from == to ? t.src : from)] += bytes;
+        load.in[static_cast<size_t>(from == to ? t.dst : to)] += bytes;
+        if (t.combine == Combine::reduce) inside.reduced[static_cast<size_t>(t.dst)] += bytes;
+        latency_s = std::max(latency_s, (from == to ? hosts.inside : hosts.between).latency_s);
+      }
+    }
+    time_s += latency_s +
+              std::max(inside.busiest_port() / hosts.inside.bytes_per_s,
+                       between.busiest_port() / hosts.between.bytes_per_s) +
+              inside.busiest_adder() / hosts.between.reduce_bytes_per_s;
+  }
+  return time_s;
+}
+
 }  // namespace kf

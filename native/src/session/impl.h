@@ -19,7 +19,9 @@
 #include <vector>
 
 #include "executor/executor.h"
+#include "kf/error.h"
 #include "kf/session.h"
+#include "session/claims.h"
 #include "session/fork_guard.h"
 #include "session/model_store.h"
 #include "session/pending.h"
@@ -75,6 +77,8 @@ class Session::Impl {
                 const std::vector<Piece>& pieces);
   void remember(const Call& call, Pending& pending);
   bool may_run_ahead(int peer);
+  template <class Words>
+  void claim(const std::vector<MemorySpan>& spans, Words&& words);
 
   void drive(Lock& lock, const Pending* pending, Clock::time_point until);
   void watch_stall(Pending& pending, Clock::time_point now);
@@ -104,6 +108,7 @@ class Session::Impl {
   std::map<int, std::deque<std::shared_ptr<Operation>>> ahead_;
 
   RecipeBook recipes_;
+  Claims claims_;
   std::vector<Handle> spare_;  // done, and nobody else's: to be used again
 
   mutable std::mutex mutex_;
@@ -122,5 +127,17 @@ class Session::Impl {
   std::set<int> asking_;  // peers that a thread of this rank waits for a model from
   bool serving_ = false;  // peers may ask at any time
 };
+
+// Throws Error{usage} when an operation under way uses the same memory. `words` names the new
+// one.
+template <class Words>
+void Session::Impl::claim(const std::vector<MemorySpan>& spans, Words&& words) {
+  const Pending* other = claims_.conflict(spans);
+  if (other == nullptr) return;
+  throw Error(ErrorCode::usage, "rank " + std::to_string(rank_) + ": " + words() +
+                                    " shares memory with " +
+                                    other->operation->shape()->words() +
+                                    ", which is still under way; wait for that one first");
+}
 
 }  // namespace kf

@@ -11,6 +11,7 @@
 #include "executor/combine.h"
 #include "executor/operation.h"
 #include "kf/session.h"
+#include "session/claims.h"
 #include "session/recipe.h"
 
 namespace kf {
@@ -22,6 +23,7 @@ class Session::Pending {
   Clock::time_point started{};
   Clock::time_point announced{};  // when its peers were last told that it stalls
   Clock::time_point deadline = Clock::time_point::max();  // of a background operation
+  std::vector<MemorySpan> spans;                          // the caller's memory
   bool buffered = false;  // done as soon as the memory is free, see Session::send
 
   bool complete() const noexcept {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "session/checks.h"
+#include "session/claims.h"
 #include "session/impl.h"
 
 namespace kf {
@@ -28,6 +29,11 @@ Session::Handle Session::Impl::repeat(Lock& lock, const std::shared_ptr<const Re
     pending->recipe = recipe;
     pending->operation = std::make_shared<Operation>(recipe->shape);
   }
+  pending->spans.clear();
+  append_spans(pieces, recipe->collective, rank_ == recipe->root, -1, view_.world_size(),
+               pending->spans);
+  claim(pending->spans, [&] { return recipe->shape->words(); });
+  claims_.add(pending);
   pending->started = Clock::now();
   if (recipe->widens) {
     std::vector<Piece> reduced;
@@ -81,6 +87,7 @@ void Session::Impl::run(Collective collective, const std::vector<Piece>& pieces,
   }
   wait(pending, deadline, interrupt);
   const std::lock_guard lock(mutex_);
+  claims_.drop(pending);
   // the executor lets go of an operation when it is done, so nobody else has it now
   if (pending->operation.use_count() != 1) return;
   if (spare_.size() == kMostSpares) spare_.erase(spare_.begin());

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "kf/generators.h"
+#include "schedule/spec.h"
 
 namespace kf {
 
@@ -15,25 +16,34 @@ namespace {
 constexpr std::int64_t kExchanged = 32 * 1024;
 
 // By powers of two, so that a session keeps few plans however many sizes it meets.
-std::string automatic(std::int64_t buffer_bytes) {
+std::string automatic(std::string_view session_spec, std::int64_t buffer_bytes, bool in_group) {
   const auto bytes = static_cast<std::uint64_t>(std::max<std::int64_t>(buffer_bytes, 1));
-  return "auto(buffer_bytes=" + std::to_string(std::bit_ceil(bytes)) + ")";
+  std::string spec = "auto(buffer_bytes=" + std::to_string(std::bit_ceil(bytes));
+  for (const Argument& argument : parse_spec(session_spec).arguments) {
+    if (argument.key == "buffer_bytes" || argument.key.empty()) {
+      return std::string(session_spec);  // the user's own size holds for all operations
+    }
+    const bool of_hosts = argument.key == "ranks_per_host" || argument.key.starts_with("host_");
+    if (!(in_group && of_hosts)) spec += "," + argument.key + "=" + argument.value;
+  }
+  return spec + ")";
 }
 
 }  // namespace
 
 std::string select_schedule(std::string_view session_spec, Collective collective,
-                            std::int64_t buffer_bytes, int world_size) {
-  if (session_spec == "auto" && collective == Collective::all_reduce && world_size == 2 &&
-      buffer_bytes > kExchanged) {
-    return "ring";
+                            std::int64_t buffer_bytes, int world_size, bool in_group) {
+  if (session_spec == "auto" || session_spec.starts_with("auto(")) {
+    if (collective == Collective::all_reduce && world_size == 2 && buffer_bytes > kExchanged) {
+      return "ring";
+    }
+    return automatic(session_spec, buffer_bytes, in_group);
   }
-  if (session_spec == "auto") return automatic(buffer_bytes);
   const auto offered = collectives_of(session_spec);
   if (std::find(offered.begin(), offered.end(), collective) != offered.end()) {
     return std::string(session_spec);
   }
-  return automatic(buffer_bytes);
+  return automatic("auto", buffer_bytes, in_group);
 }
 
 }  // namespace kf

@@ -10,8 +10,10 @@
 
 namespace kf {
 
-// Spec of the schedule for one operation. Throws Error{usage} for an unknown name.
+// Spec of the schedule for one operation. An `auto` with numbers of its own (kf/generators.h)
+// keeps them, but for the size of the buffer; in a group, whose ranks may be any, it forgets
+// about hosts. Throws Error{usage} for an unknown name.
 std::string select_schedule(std::string_view session_spec, Collective collective,
-                            std::int64_t buffer_bytes, int world_size);
+                            std::int64_t buffer_bytes, int world_size, bool in_group = false);
 
 }  // namespace kf

@@ -163,7 +163,8 @@ void Session::Impl::check(const Call& call) const {
 std::string Session::Impl::schedule_for(const Call& call) const {
   std::int64_t bytes = 0;
   for (const Piece& piece : call.pieces) bytes += piece.count * element_bytes(piece.dtype);
-  return select_schedule(options_.schedule, call.collective, bytes, size_of(call));
+  return select_schedule(options_.schedule, call.collective, bytes, size_of(call),
+                         call.group != nullptr);
 }
 
 std::shared_ptr<const Plan> Session::Impl::plan_for(const Call& call, const std::string& spec) {
@@ -259,7 +260,17 @@ bool Session::Impl::may_run_ahead(int peer) {
 Session::Handle Session::Impl::launch(Lock& lock, Call call, OperationSpec spec,
                                       bool buffered) {
   const bool background = call.background;
+  const int rank = call.group == nullptr ? rank_ : call.group->rank;
+  std::vector<MemorySpan> spans;
+  append_spans(call.pieces, call.collective, rank == call.root, call.sparse ? rank : -1,
+               size_of(call), spans);
+  claim(spans, [&] {
+    return spec.describe ? spec.describe()
+                         : in_words(meaning_of(call, spec.plan->schedule.name, options_));
+  });
   Handle pending = begin(std::move(call), std::move(spec), buffered);
+  pending->spans = std::move(spans);
+  claims_.add(pending);
   throw_if_dead(lock);
   if (background && !pending->complete()) run_in_background(lock, pending);
   return pending;
