@@ -9,8 +9,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from kfcore import explaining
 from kfcore import schedule as schedules
-from kfcore.cli import explanation
 from kfcore.errors import UsageError
 from kfcore.schedule import Cost, Schedule, Transfer
 
@@ -86,7 +86,7 @@ def show(
     0=>1:3 means that rank 0 sends chunk 3 to rank 1, which adds it; with -> it replaces.
     """
     if explain:
-        explanation.show(
+        explaining.show(
             source, world_size or DEFAULT_RANKS, collective or "all_reduce", as_json
         )
         return
