@@ -17,6 +17,7 @@ __all__ = ["COMMANDS", "main"]
 COMMANDS = {
     "bench": "Measure collectives between real processes.",
     "experiment": "List, run and plot the experiments.",
+    "join": "Add workers to a running elastic job.",
     "policy": "List, show and replay policies.",
     "run": "Run a program as n worker processes, on one host or several.",
     "schedule": "List, show, validate and price communication schedules.",

@@ -13,7 +13,9 @@ from kfcore.config import DEFAULT_TIMEOUT_S
 from kfcore.errors import UsageError
 from kfcore.faults import read_faults
 from kfcore.launch import LaunchResult, LaunchSpec, launch
+from kfcore.launch.elastic import discovered_hosts
 from kfcore.launch.hosts import Host, parse_hosts, read_hostfile
+from kfcore.launch.note import secret_of
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -56,6 +58,26 @@ def run(  # noqa: PLR0917 - one parameter an option
     faults: Annotated[
         Path | None,
         typer.Option(help="Plan of what goes wrong at which step (docs/launch.md)."),
+    ] = None,
+    elastic: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MIN:MAX", help="Go on when workers die, leave or come, within limits."
+        ),
+    ] = None,
+    cooldown_s: Annotated[
+        float,
+        typer.Option("--cooldown-s", help="Seconds without a new worker after a failure."),
+    ] = 5.0,
+    discovery: Annotated[
+        Path | None,
+        typer.Option(
+            "--host-discovery-script", help="Prints HOST:SLOTS a line; asked every second."
+        ),
+    ] = None,
+    secret_file: Annotated[
+        Path | None,
+        typer.Option(help="File with the job's secret, for kf join on other hosts."),
     ] = None,
     export: Annotated[
         list[str] | None,
@@ -106,15 +128,21 @@ def run(  # noqa: PLR0917 - one parameter an option
         policies = tuple(check_policy(entry) for entry in policy)
     if faults is not None:
         read_faults(faults)  # a wrong plan is one error here, not one a worker
-    there = _hosts(hosts, hostfile)
+    there = _hosts(hosts, hostfile, discovery)
+    limits = None if elastic is None else _limits(elastic)
     if workers is None:
-        workers = sum(host.slots for host in there) if there else 1
+        workers = sum(host.slots for host in there) if there else (limits or (1, 1))[0]
+        workers = workers if limits is None else min(workers, limits[1])
     settings = [text.partition("=") for text in export or ()]
     spec = LaunchSpec(
         command=tuple(command),
         world_size=workers,
         hosts=there,
         faults=faults,
+        elastic=limits,
+        cooldown_s=cooldown_s,
+        discovery=discovery,
+        secret="" if secret_file is None else secret_of("", secret_file),
         ssh=tuple(shlex.split(ssh)),
         env={name: value for name, equals, value in settings if equals},
         passed=tuple(name for name, equals, _ in settings if not equals),
@@ -131,11 +159,20 @@ def run(  # noqa: PLR0917 - one parameter an option
     raise typer.Exit(result.exit_code)
 
 
-def _hosts(listed: str | None, file: Path | None) -> tuple[Host, ...]:
+def _limits(text: str) -> tuple[int, int]:
+    least, colon, most = text.partition(":")
+    if not colon or not least.isdecimal() or not most.isdecimal():
+        raise UsageError(f"--elastic must read MIN:MAX, got {text!r}")
+    return int(least), int(most)
+
+
+def _hosts(listed: str | None, file: Path | None, discovery: Path | None) -> tuple[Host, ...]:
     if listed is not None and file is not None:
         raise UsageError("give -H or --hostfile, not both")
     if file is not None:
         return tuple(read_hostfile(file))
+    if listed is None and discovery is not None:
+        return tuple(discovered_hosts(discovery))
     return () if listed is None else tuple(parse_hosts(listed))
 
 

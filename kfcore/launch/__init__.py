@@ -1,6 +1,6 @@
 """Start a job: one store and n worker processes, supervised to a common end."""
 
+from kfcore.launch.launcher import join, launch
 from kfcore.launch.spec import LaunchResult, LaunchSpec, WorkerResult
-from kfcore.launch.supervisor import launch
 
-__all__ = ["LaunchResult", "LaunchSpec", "WorkerResult", "launch"]
+__all__ = ["LaunchResult", "LaunchSpec", "WorkerResult", "join", "launch"]

@@ -33,6 +33,12 @@ class LaunchSpec:
         interface: network interface the workers advertise, or None.
         env: variables added to, or overriding, the launcher's own.
         faults: file with a fault plan, or None.
+        elastic: fewest and most workers of a job that goes on when workers die, leave or come;
+            None: the first failure ends the job.
+        cooldown_s: seconds for which a host gets no new worker after one failed there, >= 0.
+        most_restarts: workers started in the place of failed ones, at most, >= 0.
+        secret: of the job; empty: a random one.
+        discovery: program that prints the hosts to use, ``host:slots`` a line, or None.
         hosts: where workers run, filled in order; empty = all here.
         ssh: program and arguments that reach a host, before the host's name.
         passed: names of variables that workers elsewhere get too.
@@ -48,6 +54,11 @@ class LaunchSpec:
     interface: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     faults: Path | None = None
+    elastic: tuple[int, int] | None = None
+    cooldown_s: float = 5.0
+    most_restarts: int = 100
+    secret: str = ""
+    discovery: Path | None = None
     hosts: tuple[Host, ...] = ()
     ssh: tuple[str, ...] = ("ssh", "-o", "BatchMode=yes")
     passed: tuple[str, ...] = ()
@@ -58,12 +69,23 @@ class LaunchSpec:
             raise UsageError(
                 f"number of workers must be in [1, {MAX_WORKERS}], got {self.world_size}"
             )
-        if not self.command:
-            raise UsageError("no program to run: give one after the options")
         if not 0 < self.timeout_s < float("inf"):
             raise UsageError(f"timeout_s must be finite and > 0, got {self.timeout_s}")
         if not 0 <= self.grace_s < float("inf"):
             raise UsageError(f"grace_s must be finite and >= 0, got {self.grace_s}")
+        if not 0 <= self.cooldown_s < float("inf"):
+            raise UsageError(f"cooldown_s must be finite and >= 0, got {self.cooldown_s}")
+        if self.most_restarts < 0:
+            raise UsageError(f"most_restarts must be >= 0, got {self.most_restarts}")
+        if self.elastic is not None:
+            fewest, most = self.elastic
+            if not 1 <= fewest <= self.world_size <= most <= MAX_WORKERS:
+                raise UsageError(
+                    f"elastic MIN:MAX must hold the number of workers, 1 <= MIN <= "
+                    f"{self.world_size} <= MAX <= {MAX_WORKERS}, got {fewest}:{most}"
+                )
+        elif self.discovery is not None:
+            raise UsageError("a host discovery script needs elastic MIN:MAX")
         if not self.ssh:
             raise UsageError("ssh must name a program")
 
@@ -152,6 +174,8 @@ def resolve_command(command: tuple[str, ...]) -> list[str]:
     Raises:
         UsageError: there is no such script or program.
     """
+    if not command:
+        raise UsageError("no program to run: give one after the options")
     program, rest = command[0], list(command[1:])
     if program.endswith(".py"):
         return [sys.executable, _existing_script(program), *rest]

@@ -4,14 +4,10 @@ States of a job: *running*; *failing* (a worker failed; the others have a moment
 themselves); *stopping* (SIGTERM sent, SIGKILL due after the grace time).
 """
 
-import secrets
 import selectors
 import signal
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
@@ -24,12 +20,10 @@ from kfcore.launch.spec import (
     LaunchResult,
     LaunchSpec,
     default_threads,
-    resolve_command,
 )
-from kfcore.launch.ssh import RemoteWorker, is_here, store_host
-from kfcore.store import StoreServer
+from kfcore.launch.ssh import RemoteWorker, is_here
 
-__all__ = ["launch"]
+__all__ = ["RunningWorker", "Supervisor"]
 
 TICK_S = 0.1
 # How long the others may take, after the first failure seen, to end by themselves: to say whom
@@ -37,123 +31,85 @@ TICK_S = 0.1
 OTHERS_WAIT_S = 1.0
 # How long output is still read after all programs have ended (a daemon may hold the pipe).
 DRAIN_S = 1.0
-FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-def launch(
-    spec: LaunchSpec,
-    *,
-    stdout: BinaryIO | None = None,
-    stderr: BinaryIO | None = None,
-) -> LaunchResult:
-    """Run a job to its end.
-
-    Starts the job's store on a free port (of loopback, unless workers run elsewhere), then the
-    workers with their ``KF_*`` variables, over ssh on other hosts. When one fails, the others
-    are stopped within the grace time. SIGINT, SIGTERM and SIGHUP are passed on (when called
-    from the main thread); a second one kills at once.
-    Workers cannot outlive the calling thread, however it ends.
-
-    Args:
-        spec: the job.
-        stdout: gets the workers' standard output; the launcher's own when None.
-        stderr: gets the workers' standard error, and a last line that names the first failure.
-
-    Returns:
-        How the job and each worker ended.
-
-    Raises:
-        UsageError: the program, a script or the log folder cannot be used; nothing runs then.
-    """
-    command = resolve_command(spec.command)
-    places = spec.places()
-    out = sys.stdout.buffer if stdout is None else stdout
-    err = sys.stderr.buffer if stderr is None else stderr
-    with ExitStack() as stack:
-        secret = secrets.token_hex(32)
-        host = store_host(places, spec.interface)
-        store = stack.enter_context(StoreServer(host, secret=secret))
-        job = Config(
-            world_size=spec.world_size,
-            store_address=store.address,
-            job_id=secrets.token_hex(8),
-            job_secret=secret,
-            timeout_s=spec.timeout_s,
-            policies=spec.policies,
-            interface=spec.interface,
-            faults=None if spec.faults is None else str(spec.faults.resolve()),
-            log_dir=None if spec.log_dir is None else str(spec.log_dir),
-        )
-        supervisor = _Supervisor(spec, out, err)
-        stack.callback(supervisor.close)
-        with _signals(supervisor.interrupt):
-            supervisor.start(command, job, places)
-            supervisor.run()
-        return supervisor.result(job.job_id)
 
 
 @dataclass
-class _Rank:
+class RunningWorker:
     """What belongs to one worker."""
 
     worker: Worker
     out: WorkerStream
     err: WorkerStream
     files: RankFiles | None
+    place: Place
     failed_at: float | None = None  # when it failed by its own doing, monotonic seconds
 
 
-class _Supervisor:
-    def __init__(self, spec: LaunchSpec, out: BinaryIO, err: BinaryIO) -> None:
+class Supervisor:
+    """Runs the workers of one job to a common end; `launch` drives it.
+
+    Args:
+        spec: The job.
+        out: Gets the workers' standard output.
+        err: Gets their standard error, and what the launcher has to say.
+        command: Program and arguments of every worker.
+        job: What all workers are told alike.
+    """
+
+    def __init__(
+        self, spec: LaunchSpec, out: BinaryIO, err: BinaryIO, command: list[str], job: Config
+    ) -> None:
         self._spec, self._out, self._err = spec, out, err
-        self._ranks: list[_Rank] = []
+        self._command, self._job = command, job
+        self._ranks: list[RunningWorker] = []
         self._here: set[str] = set()  # names of this host
+        self._width = 1  # of the rank in prefixes
         self._selector = selectors.DefaultSelector()
         self._reaper = Reaper()
         self._started = time.monotonic()
         self._signals: list[int] = []
         self._stop_at: float | None = None  # when to begin stopping
         self._kill_at: float | None = None  # when to send SIGKILL; set once stopping
-        self._culprit: _Rank | None = None
+        self._culprit: RunningWorker | None = None
         self._output_lost = False
         self._preempted = False  # a worker was told to leave, and saved its state
 
-    def start(self, command: list[str], job: Config, places: list[Place]) -> None:
+    def start(self, places: list[Place]) -> None:
         """Start all workers; those already started are stopped by close() on an error."""
-        width = len(str(len(places) - 1))
-        self._here = {name for name in {place.host for place in places} if is_here(name)}
+        self._width = len(str(len(places) - 1))
+        for name in {place.host for place in places}:
+            if is_here(name):
+                self._here.add(name)
         for place in places:
-            rank, log_dir = place.rank, self._spec.log_dir
-            files = None if log_dir is None else RankFiles(log_dir, rank)
-            worker = self._worker(command, job, place)
-            self._reaper.add(worker.group)
-            prefix = f"[{rank:>{width}}] ".encode() if self._spec.prefix else b""
-            out = WorkerStream(
-                worker.stdout_fd,
-                prefix,
-                self._show_out,
-                files.out if files else None,
-                holds=False,
-            )
-            err = WorkerStream(
-                worker.stderr_fd,
-                prefix,
-                self._show_err,
-                files.err if files else None,
-                holds=True,
-            )
-            self._ranks.append(_Rank(worker, out, err, files))
-            for stream in (out, err):
-                self._selector.register(stream.fd, selectors.EVENT_READ, stream)
-            self._selector.register(worker.exit_fd, selectors.EVENT_READ, self._ranks[-1])
+            self._start_worker(place)
 
-    def _worker(self, command: list[str], job: Config, place: Place) -> Worker:
-        config = replace(
-            job,
+    def _start_worker(self, place: Place) -> RunningWorker:
+        rank, log_dir = place.rank, self._spec.log_dir
+        files = None if log_dir is None else RankFiles(log_dir, rank)
+        worker = self._worker(place)
+        self._reaper.add(worker.group)
+        prefix = f"[{rank:>{self._width}}] ".encode() if self._spec.prefix else b""
+        out_file, err_file = (files.out, files.err) if files else (None, None)
+        out = WorkerStream(worker.stdout_fd, prefix, self._show_out, out_file, holds=False)
+        err = WorkerStream(worker.stderr_fd, prefix, self._show_err, err_file, holds=True)
+        running = RunningWorker(worker, out, err, files, place)
+        self._ranks.append(running)
+        for stream in (out, err):
+            self._selector.register(stream.fd, selectors.EVENT_READ, stream)
+        self._selector.register(worker.exit_fd, selectors.EVENT_READ, running)
+        return running
+
+    def _config(self, place: Place) -> Config:
+        return replace(
+            self._job,
             rank=place.rank,
+            world_size=max(self._job.world_size, place.rank + 1),
             local_rank=place.local_rank,
             local_world_size=place.local_world_size,
         )
+
+    def _worker(self, place: Place) -> Worker:
+        config, command = self._config(place), self._command
         # unbuffered, or nothing is seen of a worker until it ends
         defaults = {"PYTHONUNBUFFERED": "1"}
         if place.host not in self._here:
@@ -169,7 +125,7 @@ class _Supervisor:
 
     def run(self) -> None:
         """Supervise until every worker has ended and its output is shown."""
-        while any(rank.worker.result is None for rank in self._ranks):
+        while self._is_going_on():
             events = self._selector.select(TICK_S)
             now = time.monotonic()
             self._handle(events, now)
@@ -181,7 +137,10 @@ class _Supervisor:
             self._handle(self._selector.select(TICK_S), time.monotonic())
         self._finish()
 
-    def result(self, job_id: str) -> LaunchResult:
+    def _is_going_on(self) -> bool:
+        return any(rank.worker.result is None for rank in self._ranks)
+
+    def result(self) -> LaunchResult:
         """Summarise a job whose workers have all ended."""
         workers = tuple(rank.worker.collect() for rank in self._ranks)
         culprit = None if self._culprit is None else self._culprit.worker.result
@@ -197,7 +156,7 @@ class _Supervisor:
             exit_code = 128 + signal.SIGPIPE
         return LaunchResult(
             exit_code=exit_code,
-            job_id=job_id,
+            job_id=self._job.job_id,
             workers=workers,
             first_failure=culprit,
             stopped_by=None if number is None else signal.Signals(number).name,
@@ -220,7 +179,7 @@ class _Supervisor:
     def _handle(self, events: list[tuple[selectors.SelectorKey, int]], now: float) -> None:
         # Ends first: a death seen together with other ranks' complaints about it came first.
         for key, _ in events:
-            if isinstance(key.data, _Rank):
+            if isinstance(key.data, RunningWorker):
                 self._ended(key.data, now)
         for key, _ in events:
             if isinstance(key.data, WorkerStream):
@@ -230,7 +189,7 @@ class _Supervisor:
             if rank.worker.result is None:
                 rank.err.release_if_old(now)
 
-    def _ended(self, rank: _Rank, now: float) -> None:
+    def _ended(self, rank: RunningWorker, now: float) -> None:
         self._selector.unregister(rank.worker.exit_fd)
         result = rank.worker.collect()
         self._reaper.remove(rank.worker.group)
@@ -298,20 +257,3 @@ class _Supervisor:
             target.flush()
         except BrokenPipeError:  # nobody reads any more: stop the job, as a shell pipe does
             self._output_lost = True
-
-
-@contextmanager
-def _signals(note: Callable[[int], None]) -> Iterator[None]:
-    """Give FORWARDED signals to note; outside the main thread they stay as they are."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.getsignal(number) for number in FORWARDED}
-    try:
-        for number, handler in before.items():
-            if handler != signal.SIG_IGN:  # as set by nohup, and to be kept
-                signal.signal(number, lambda received, _: note(received))
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
