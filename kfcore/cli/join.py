@@ -29,9 +29,7 @@ def join_job(
     ],
     command: Annotated[
         list[str] | None,
-        typer.Argument(
-            help="Program; the job's own if none.", metavar="PROGRAM"
-        ),
+        typer.Argument(help="Program; the job's own if none.", metavar="PROGRAM"),
     ] = None,
     workers: Annotated[int, typer.Option("-n", "--workers", help="Worker processes.")] = 1,
     secret_file: Annotated[

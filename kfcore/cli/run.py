@@ -13,7 +13,7 @@ from kfcore.config import DEFAULT_TIMEOUT_S
 from kfcore.errors import UsageError
 from kfcore.faults import read_faults
 from kfcore.launch import LaunchResult, LaunchSpec, launch
-from kfcore.launch.elastic import discovered_hosts
+from kfcore.launch.discovery import discovered_hosts
 from kfcore.launch.hosts import Host, parse_hosts, read_hostfile
 from kfcore.launch.note import secret_of
 

@@ -6,7 +6,6 @@ in a thread, and starts a worker when there are fewer than wanted and a slot is 
 
 import secrets
 import socket
-import subprocess
 import threading
 import time
 from collections import deque
@@ -19,8 +18,9 @@ from kfcore import _native
 from kfcore.config import Config
 from kfcore.errors import DeadlineError, KfError, TransportError, UsageError
 from kfcore.exits import EXIT_EXPELLED, EXIT_PREEMPTED
-from kfcore.launch.hosts import Host, Place, parse_hosts
-from kfcore.launch.note import leave_note, remove_note
+from kfcore.launch.discovery import discovered_hosts
+from kfcore.launch.hosts import Host, Place
+from kfcore.launch.note import NEXT_KEY, leave_note, remove_note, take_index
 from kfcore.launch.slots import SlotBook
 from kfcore.launch.spec import LaunchSpec
 from kfcore.launch.ssh import is_here
@@ -29,60 +29,12 @@ from kfcore.membership import RosterStore, found_job
 from kfcore.membership.door import Life, knock
 from kfcore.store import StoreClient
 
-__all__ = ["ElasticSupervisor", "discovered_hosts", "take_index"]
+__all__ = ["ElasticSupervisor"]
 
-# Holds the index of the next worker: launchers of one job share the count.
-_NEXT_KEY = "launch/next"
 
 _POLL_S = 1.0
 _KNOCK_S = 2.0
 _DISCOVERY_S = 1.0
-_SCRIPT_S = 30.0
-
-
-def discovered_hosts(script: Path) -> list[Host]:
-    """Ask a host discovery script.
-
-    Args:
-        script: Program that prints ``host:slots`` or ``host`` a line.
-
-    Returns:
-        The hosts.
-
-    Raises:
-        UsageError: it failed, or what it printed is no list of hosts.
-    """
-    try:
-        done = subprocess.run(  # noqa: S603 - the user's own script
-            [str(script.absolute())],
-            capture_output=True,
-            text=True,
-            timeout=_SCRIPT_S,
-            check=True,
-            stdin=subprocess.DEVNULL,
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise UsageError(f"host discovery by {script} failed: {error}") from error
-    return parse_hosts(",".join(done.stdout.split()))
-
-
-def take_index(store: StoreClient) -> int:
-    """Take the number of the next worker of a job.
-
-    Args:
-        store: Of the job.
-
-    Returns:
-        A number that no other worker of the job has.
-
-    Raises:
-        TransportError: the store is lost.
-    """
-    while True:
-        entry = store.peek(_NEXT_KEY)
-        index = int(entry.value or 0)
-        if store.compare_and_set(_NEXT_KEY, entry.version, str(index + 1)).done:
-            return index
 
 
 class ElasticSupervisor(Supervisor):
@@ -127,7 +79,7 @@ class ElasticSupervisor(Supervisor):
     def start(self, places: list[Place]) -> None:
         """Found the job and start its first workers."""
         found_job(self._store, founders=len(places), min_size=self._least, max_size=self._most)
-        self._store.set(_NEXT_KEY, str(len(places)))
+        self._store.set(NEXT_KEY, str(len(places)))
         leave_note(self._store, self._job, self._command)
         self._say(
             f"{len(places)} workers, {self._least} to {self._most}; "

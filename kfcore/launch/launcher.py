@@ -10,9 +10,8 @@ from dataclasses import replace
 from typing import BinaryIO
 
 from kfcore.config import Config
-from kfcore.launch.elastic import ElasticSupervisor, take_index
 from kfcore.launch.hosts import Place
-from kfcore.launch.note import read_job
+from kfcore.launch.note import read_job, take_index
 from kfcore.launch.spec import LaunchResult, LaunchSpec, resolve_command
 from kfcore.launch.ssh import store_host
 from kfcore.launch.supervisor import Supervisor
@@ -70,6 +69,8 @@ def launch(
         )
         if spec.elastic is None:
             return _drive(Supervisor(spec, out, err, command, job), places)
+        from kfcore.launch.elastic import ElasticSupervisor  # noqa: PLC0415 - loads the core
+
         return _drive(ElasticSupervisor(spec, out, err, command, job), places)
 
 

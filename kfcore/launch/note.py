@@ -11,9 +11,19 @@ from kfcore.errors import UsageError
 from kfcore.store import StoreClient
 from kfcore.store.wire import parse_address
 
-__all__ = ["JOB_KEY", "leave_note", "read_job", "remove_note", "secret_of"]
+__all__ = [
+    "JOB_KEY",
+    "NEXT_KEY",
+    "leave_note",
+    "read_job",
+    "remove_note",
+    "secret_of",
+    "take_index",
+]
 
 JOB_KEY = "launch/job"
+NEXT_KEY = "launch/next"
+"""Holds the index of the next worker: launchers of one job share the count."""
 
 
 def leave_note(store: StoreClient, job: Config, command: list[str]) -> None:
@@ -96,6 +106,25 @@ def read_job(store: StoreClient) -> dict[str, Any]:
         )
     job: dict[str, Any] = json.loads(entry.value)
     return job
+
+
+def take_index(store: StoreClient) -> int:
+    """Take the number of the next worker of a job.
+
+    Args:
+        store: Of the job.
+
+    Returns:
+        A number that no other worker of the job has.
+
+    Raises:
+        TransportError: the store is lost.
+    """
+    while True:
+        entry = store.peek(NEXT_KEY)
+        index = int(entry.value or 0)
+        if store.compare_and_set(NEXT_KEY, entry.version, str(index + 1)).done:
+            return index
 
 
 def _path(address: str) -> Path:
