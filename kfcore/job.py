@@ -123,6 +123,7 @@ class Job(InForce):
         self._share = 1.0  # this rank's weight in the mean; 1 unless batches are uneven
         self._step_end_s = 0.0
         self._times = LocalStep()
+        self._notice_until_s = math.nan
 
     def batches(
         self, n_samples: int | ElasticSampler, *, seed: int = 0, shuffle: bool = True
@@ -213,6 +214,7 @@ class Job(InForce):
                 loss=float(loss),
                 grad_sq_norm=local_sq / loss_scale**2,
                 samples=math.nan if self._handed is None else float(self._handed),
+                notice_s=self._notice_until_s - self._clock(),
             )
         )
         begin_s = self._clock()
@@ -225,6 +227,19 @@ class Job(InForce):
             self._explain_conflict()
         self._measure(comm_s, sum(view.nbytes for view in views))
         return outcome
+
+    def give_notice(self, seconds: float) -> None:
+        """Tell the policies of all ranks, with the next step, that this worker must leave.
+
+        Args:
+            seconds: Until then, >= 0.
+
+        Raises:
+            UsageError: ``seconds`` is negative or not a number.
+        """
+        if not 0 <= seconds < math.inf:
+            raise UsageError(f"seconds must be >= 0, got {seconds!r}")
+        self._notice_until_s = self._clock() + seconds
 
     def settle(self) -> None:
         """What is due after the step's update: models are averaged, a checkpoint is saved.

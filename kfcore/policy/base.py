@@ -70,8 +70,8 @@ class Policy:
     def after_epoch(self, seen: Observation) -> Actions:
         """Called at the end of each pass over the data."""
 
-    def after_train(self, seen: Observation) -> None:
-        """Called once, at the end. Nothing can be changed any more."""
+    def after_train(self, seen: Observation) -> Actions:
+        """Called once, at the end. Nothing can be changed any more, but a `Note` is logged."""
 
     def on_change(self, seen: Observation) -> Actions:
         """Called at a boundary that installed ``seen.changes``, before `after_step`."""

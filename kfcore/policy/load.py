@@ -14,24 +14,9 @@ from typing import Any
 
 from kfcore.errors import UsageError
 from kfcore.policy.base import Policy
-from kfcore.policy.interference import InterferenceSchedule
-from kfcore.policy.noise_scale import NoiseScaleBatch
-from kfcore.policy.scheduled import FixedSchedule, ScheduledBatch, ScheduledResize
-from kfcore.policy.stragglers import NameStragglers
+from kfcore.policy.catalog import BUILT_IN
 
 __all__ = ["BUILT_IN", "find_policy", "load_policy"]
-
-BUILT_IN: dict[str, type[Policy]] = {
-    policy.__name__: policy
-    for policy in (
-        FixedSchedule,
-        InterferenceSchedule,
-        NameStragglers,
-        NoiseScaleBatch,
-        ScheduledBatch,
-        ScheduledResize,
-    )
-}
 
 _LOADING = threading.Lock()  # several ranks of one process may load one file at once
 _SPEC = re.compile(r"(?P<where>[^()]+?)(?:\((?P<arguments>.*)\))?", re.DOTALL)

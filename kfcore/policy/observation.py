@@ -33,6 +33,7 @@ class LocalStep:
         loss: Mean over this rank's samples.
         grad_sq_norm: |g_i|^2 of the local gradient; +inf when the gradient is not finite.
         samples: Samples behind the local gradient; NaN stands for the agreed local batch.
+        notice_s: Seconds until this worker must be gone, for signals; NaN: no notice.
     """
 
     step_s: Measure = nan
@@ -42,6 +43,7 @@ class LocalStep:
     loss: Measure = nan
     grad_sq_norm: Measure = nan
     samples: Measure = nan
+    notice_s: Measure = nan
 
     @property
     def comm_rate(self) -> Measure:

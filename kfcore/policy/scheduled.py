@@ -10,7 +10,7 @@ from kfcore.policy.observation import Observation
 __all__ = ["FixedSchedule", "ScheduledBatch", "ScheduledResize"]
 
 
-def _parse(plan: str | Mapping[int, int]) -> dict[int, int]:
+def _parse(plan: str | Mapping[int, int]) -> dict[str, int]:
     try:
         pairs = (
             list(plan.items())
@@ -22,7 +22,7 @@ def _parse(plan: str | Mapping[int, int]) -> dict[int, int]:
         raise UsageError(f"a plan must read 'step:value,step:value', got {plan!r}") from error
     if any(step < 1 or value < 1 for step, value in out.items()):
         raise UsageError(f"steps and values of a plan must be >= 1, got {plan!r}")
-    return out
+    return {str(step): value for step, value in out.items()}  # text: states travel as JSON
 
 
 class ScheduledBatch(Policy):
@@ -43,13 +43,13 @@ class ScheduledBatch(Policy):
 
     def after_step(self, seen: Observation) -> Actions:
         """Look the step up."""
-        if seen.step not in self.plan:
+        if str(seen.step) not in self.plan:
             return None
-        return SetLocalBatch(self.plan[seen.step], reason=f"planned for step {seen.step}")
+        return SetLocalBatch(self.plan[str(seen.step)], reason=f"planned for step {seen.step}")
 
 
 class ScheduledResize(Policy):
-    """Sets the number of workers at given steps (simulator only for now).
+    """Sets the number of workers at given steps.
 
     Args:
         plan: ``"10:4,20:1"`` or a mapping: after step 10 there are to be 4 workers, and so on.
@@ -65,9 +65,9 @@ class ScheduledResize(Policy):
 
     def after_step(self, seen: Observation) -> Actions:
         """Look the step up."""
-        if seen.step not in self.plan:
+        if str(seen.step) not in self.plan:
             return None
-        return Resize(self.plan[seen.step], reason=f"planned for step {seen.step}")
+        return Resize(self.plan[str(seen.step)], reason=f"planned for step {seen.step}")
 
 
 class FixedSchedule(Policy):

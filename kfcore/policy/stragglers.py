@@ -31,7 +31,7 @@ class NameStragglers(Policy):
     Source: ours.
     """
 
-    def __init__(self, factor: float = 1.3, patience: int = 3, excess_s: float = 0.001) -> None:
+    def __init__(self, factor: float = 1.4, patience: int = 3, excess_s: float = 0.001) -> None:
         if not factor > 1:
             raise UsageError(f"factor must be > 1, got {factor}")
         if patience < 1:

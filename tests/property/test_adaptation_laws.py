@@ -143,7 +143,8 @@ def test_noise_scale_is_a_finite_number_not_below_zero_or_undefined(norms, world
     monitor = kf.monitors.GradientNoiseScale()
     running = monitor.start()
     for step, (local_sq, global_sq) in enumerate(norms, start=1):
-        view = kf.monitors.StepView(step, world_size, batch * world_size, local_sq, global_sq)
+        norms_of = (local_sq, global_sq, world_size)
+        view = kf.monitors.StepView(step, world_size, batch * world_size, *norms_of)
         running.update(view)
     gns = running.metrics()["gns"]
     if isinstance(gns, Undefined):
