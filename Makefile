@@ -14,10 +14,11 @@ CMAKE_FLAGS := -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 DEMO_OUT ?= out/demo
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format bench sanitize sanitize-python fuzz test-native test-python test-slow stub inplace clean
+.PHONY: help demo paper test lint format bench sanitize sanitize-python fuzz test-native test-python test-slow stub inplace clean
 
 help:
 	@echo 'make demo      build, run one policy in both worlds and the scaling experiment, draw figures'
+	@echo 'make paper     the report as PDF, from results/ alone'
 	@echo 'make test      lint, native tests, Python tests, documentation examples'
 	@echo 'make test-slow the tests that take minutes or gigabytes'
 	@echo 'make lint      format, types, docstrings, import directions'
@@ -42,6 +43,12 @@ $(VENV)/.installed: $(VENV)/.deps pyproject.toml $(NATIVE)
 
 demo: $(VENV)/.installed
 	$(KF) experiment run e02_one_policy_two_worlds e01_scaling_vs_horovod --quick --out $(DEMO_OUT)
+
+paper: $(VENV)/.installed
+	$(PY) tools/check_claims.py
+	@mkdir -p out
+	$(PY) -c 'import typst; typst.compile("paper/paper.typ", output="out/paper.pdf", root=".")'
+	@echo out/paper.pdf
 
 test: lint test-native test-python
 	@if [ -f build/left-out ]; then echo; cat build/left-out; fi

@@ -79,3 +79,21 @@ def table(rows_path: Path) -> list[dict[str, Any]]:
                 }
             )
     return lines
+
+
+def numbers(rows_path: Path) -> dict[str, float]:
+    """What the report quotes: how far the two worlds are apart."""
+    rows = read_rows(rows_path)
+    repeats = sorted({row["repeat"] for row in rows})
+    pairs = [
+        pair
+        for repeat in repeats
+        for pair in zip(*(_series(rows, world, repeat) for world in WORLDS), strict=True)
+    ]
+    losses = [abs(b["loss"] / a["loss"] - 1) for a, b in pairs]
+    return {
+        "repeats": len(repeats),
+        "steps_compared": len(pairs),
+        "batch_differences": sum(a["local_batch"] != b["local_batch"] for a, b in pairs),
+        "largest_loss_difference_percent": 100 * max(losses),
+    }

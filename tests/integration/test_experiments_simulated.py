@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 
 import pytest
 
@@ -68,3 +69,27 @@ def test_e09_advantage_shrinks_with_the_batch_as_published(run_small):
     assert ratios[0] == pytest.approx(found["published_ratio_256"], rel=0.03)  # fitted there
     assert ratios[-1] == pytest.approx(1, abs=0.1)
     assert found["predicted_worst_error_percent"] < 20
+
+
+def test_e04_adaptive_batch_is_faster_and_untuned_large_batch_behind(run_small):
+    found = run_small("e04", REPEATS={"quick": 1}, EPOCHS={"quick": 5})
+    assert found["digits_speedup_ratio"] > 1.3
+    assert found["digits_large_accuracy_percent"] < found["digits_small_accuracy_percent"]
+    assert found["cifar10_adaptive_hours"] < found["cifar10_small_hours"]
+
+
+def test_e15_search_finds_the_fastest_choice(run_small):
+    def no_processes(out, choice, seed):
+        return sys.modules["_kf_e15_policy_search_run"].simulated(out, choice, seed)
+
+    found = run_small(
+        "e15",
+        STEPS=120,
+        TARGET_LOSS=1.5,
+        REPEATS={"quick": 1},
+        CHOICES={"quick": {"factor": (0.5, 1000.0), "every": (20,), "cap": (64,)}},
+        real=no_processes,
+    )
+    assert found["best_factor"] == 0.5
+    assert found["speedup_ratio"] > 1
+    assert found["runs_confirmed"] == found["runs"] == 2

@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""Fails when the report says a number that no result has.
+
+    python tools/check_claims.py [--paper paper] [--results results]
+
+1. Each folder of results is whole: finished, its rows as they were measured (SHA-256), its
+   numbers.json what its experiment's plot.py computes from the rows now.
+2. Each ``#n("eNN", "key")`` of the text is in a numbers.json; each ``#given("7", "file")`` is
+   in that file; each ``#drawn("eNN")`` has its figure.
+3. No digit stands in the text by itself: only inside those calls, in a name (ResNet-50, K80),
+   or after "Figure", "Section" and the like.
+"""
+
+import argparse
+import hashlib
+import json
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+from experiments._shared import catalog  # noqa: E402 - found by the line above
+
+NUMBER = re.compile(r'#n\(\s*"(e\d\d)",\s*"([^"]+)"(?:,\s*digits:\s*\d+)?\s*\)')
+GIVEN = re.compile(r'#given\(\s*"([^"]+)",\s*"([^"]+)"\s*\)')
+DRAWN = re.compile(r'#drawn\(\s*"(e\d\d)"(?:,\s*name:\s*"([^"]+)")?')
+ALLOWED = (
+    re.compile(
+        r"^#(?:import|let|set|show|bibliography|origin|columns|v|pagebreak)\b.*$", re.MULTILINE
+    ),
+    re.compile(r'(?:width|name|columns|digits|gutter|size|inset):\s*[\d."\w%]+'),
+    re.compile(r'#(?:drawn|origin)\(\s*"e\d\d"'),
+    re.compile(
+        r"\b(?:Figures?|Fig\.|Sections?|Table|OSDI|request)\s+[\d.]+(?:\s+(?:and|to)\s+\d+)?"
+    ),
+    re.compile(r"`[^`]*`"),
+    re.compile(r"\b\d*[A-Za-z][\w+]*(?:-\d+)?\b"),  # e01, K80, V100, ResNet-50, VGG-16, f32
+    re.compile(r"@\w+"),
+)
+
+
+def without_comments(text: str) -> str:
+    """The text without Typst's line comments; addresses keep their slashes."""
+    return re.sub(r"(?<!:)//.*$", "", text, flags=re.MULTILINE)
+
+
+def typed_digits(text: str) -> list[str]:
+    """Digits that were typed and not generated, each with what is around it."""
+    for pattern in (NUMBER, GIVEN, *ALLOWED):
+        text = pattern.sub(lambda match: " " * 1 if match.group() else "", text)
+    return [
+        text[max(0, m.start() - 40) : m.end() + 20].replace("\n", " ").strip()
+        for m in re.finditer(r"\d[\d.,]*", text)
+    ]
+
+
+def check_text(text: str, results: Path, root: Path) -> list[str]:
+    """What is wrong with the calls and the digits of the text."""
+    text = without_comments(text)
+    faults = []
+    for experiment, key in NUMBER.findall(text):
+        folder = folder_of(experiment, results)
+        path = folder / "numbers.json" if folder else None
+        if path is None or not path.is_file():
+            faults.append(f"{experiment}: no numbers.json in {results.name}/")
+        elif key not in json.loads(path.read_text(encoding="utf-8")):
+            faults.append(f"{experiment}: no number {key!r} in {path.parent.name}/numbers.json")
+    for value, name in GIVEN.findall(text):
+        path = root / name
+        plain = value.replace(",", "")
+        if not path.is_file():
+            faults.append(f"given {value}: there is no file {name}")
+        elif not re.search(rf"(?<![\d.]){re.escape(plain)}(?:\.0+)?(?![\d.]*\d)", _plain(path)):
+            faults.append(f"given {value}: not in {name}")
+    for experiment, name in DRAWN.findall(text):
+        folder = folder_of(experiment, results)
+        figure = f"{name or 'figure'}.png"
+        if folder is None or not (folder / figure).is_file():
+            faults.append(f"{experiment}: no {figure} in {results.name}/")
+    return faults + [f"typed, not generated: ... {where} ..." for where in typed_digits(text)]
+
+
+def _plain(path: Path) -> str:
+    return re.sub(r"(?<=\d)[_,](?=\d{3})", "", path.read_text(encoding="utf-8"))
+
+
+def folder_of(experiment: str, results: Path) -> Path | None:
+    """The folder of an experiment's results."""
+    return next(iter(sorted(results.glob(f"{experiment}_*"))), None)
+
+
+def check_results(results: Path) -> list[str]:
+    """What is wrong with the folders of results."""
+    faults = []
+    for path in sorted(results.glob("*/manifest.json")):
+        folder = path.parent
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        rows = folder / "rows.csv"
+        if not manifest.get("finished"):
+            faults.append(f"{folder.name}: the run is not finished")
+            continue
+        if hashlib.sha256(rows.read_bytes()).hexdigest() != manifest.get("rows_sha256"):
+            faults.append(f"{folder.name}: rows.csv is not what was measured (SHA-256 differs)")
+            continue
+        plot = catalog.find(folder.name, ROOT).module("plot")
+        if not hasattr(plot, "numbers"):
+            continue
+        now = json.dumps(plot.numbers(rows), indent=1, sort_keys=True) + "\n"
+        numbers = folder / "numbers.json"
+        if not numbers.is_file() or not _close(
+            json.loads(now), json.loads(numbers.read_text("utf-8"))
+        ):
+            faults.append(
+                f"{folder.name}: numbers.json is not what its rows say; "
+                f"run 'kf experiment plot {folder.name} --out {results.name}'"
+            )
+    return faults
+
+
+def _close(one: dict[str, float], two: dict[str, float]) -> bool:
+    """Equal but for the last digits, in which machines differ."""
+    return set(one) == set(two) and all(
+        abs(one[key] - two[key]) <= 1e-9 * max(1, abs(one[key])) for key in one
+    )
+
+
+def main() -> None:
+    """Check all, print what is wrong, and exit with 1 if something is."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--paper", type=Path, default=ROOT / "paper")
+    parser.add_argument("--results", type=Path, default=ROOT / "results")
+    options = parser.parse_args()
+    faults = check_results(options.results)
+    texts = [path for path in sorted(options.paper.glob("*.typ")) if path.name != "lib.typ"]
+    for path in texts:
+        found = check_text(path.read_text(encoding="utf-8"), options.results, ROOT)
+        faults += [f"{path.name}: {fault}" for fault in found]
+    for fault in faults:
+        print(fault, file=sys.stderr)
+    if faults:
+        sys.exit(1)
+    count = sum(len(NUMBER.findall(path.read_text(encoding="utf-8"))) for path in texts)
+    print(f"{count} numbers in {len(texts)} texts, each from a result")
+
+
+if __name__ == "__main__":
+    main()
