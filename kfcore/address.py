@@ -120,7 +120,7 @@ def advertised_host(config: Config, store_address: str | None = None) -> str:
     target = config.store_address if store_address is None else store_address
     if target is None:
         return "127.0.0.1"
-    host, port = parse_address(target)
+    host, port = parse_address(target.removeprefix("etcd://").partition("/")[0].split(",")[0])
     try:
         family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
         if config.interface is not None:

@@ -36,8 +36,9 @@ class Config:
         world_size: number of workers at the start. ``KF_WORLD_SIZE``.
         local_rank: this worker among those of its host, from 0. ``KF_LOCAL_RANK``.
         store_address: ``host:port`` (IPv6: ``[host]:port``) where the job's workers meet;
-            ``note:NAME`` or ``pmi:FD`` where rank 0 chooses it and tells the others
-            (`kfcore.store.meeting`); None for a single process. ``KF_STORE``.
+            ``etcd://host:port/job`` on etcd; ``note:NAME`` or ``pmi:FD`` where rank 0 chooses
+            it and tells the others (`kfcore.store.meeting`); None for a single process.
+            ``KF_STORE``.
         hosts_store: True when this worker has to start the store at store_address itself, as
             no launcher did: rank 0 under torchrun and others. Never read from ``KF_*``.
         job_id: tells this job's connections from another's. ``KF_JOB_ID``.

@@ -75,6 +75,13 @@ def run(  # noqa: PLR0917 - one parameter an option
             "--host-discovery-script", help="Prints HOST:SLOTS a line; asked every second."
         ),
     ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            metavar="etcd://HOST:PORT",
+            help="Keep the job's store on etcd.",
+        ),
+    ] = None,
     secret_file: Annotated[
         Path | None,
         typer.Option(help="File with the job's secret, for kf join on other hosts."),
@@ -142,6 +149,7 @@ def run(  # noqa: PLR0917 - one parameter an option
         elastic=limits,
         cooldown_s=cooldown_s,
         discovery=discovery,
+        store=store,
         secret="" if secret_file is None else secret_of("", secret_file),
         ssh=tuple(shlex.split(ssh)),
         env={name: value for name, equals, value in settings if equals},

@@ -27,7 +27,7 @@ from kfcore.launch.ssh import is_here
 from kfcore.launch.supervisor import RunningWorker, Supervisor
 from kfcore.membership import RosterStore, found_job
 from kfcore.membership.door import Life, knock
-from kfcore.store import StoreClient
+from kfcore.store import open_store
 
 __all__ = ["ElasticSupervisor"]
 
@@ -53,7 +53,7 @@ class ElasticSupervisor(Supervisor):
     ) -> None:
         super().__init__(spec, out, err, command, job)
         self._least, self._most = spec.elastic or (spec.world_size, spec.world_size)
-        self._store = StoreClient(str(job.store_address), job.job_secret)
+        self._store = open_store(str(job.store_address), job.job_secret)
         self._rosters = RosterStore(self._store)
         self._wanted = spec.world_size
         self._target = 0  # the roster's, as last seen

@@ -5,17 +5,19 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import BinaryIO
 
 from kfcore.config import Config
+from kfcore.errors import TransportError
 from kfcore.launch.hosts import Place
 from kfcore.launch.note import read_job, take_index
 from kfcore.launch.spec import LaunchResult, LaunchSpec, resolve_command
 from kfcore.launch.ssh import store_host
 from kfcore.launch.supervisor import Supervisor
-from kfcore.store import StoreClient, StoreServer
+from kfcore.store import StoreServer, open_store
+from kfcore.store.etcd import EtcdClient
 
 __all__ = ["join", "launch"]
 
@@ -54,12 +56,19 @@ def launch(
     err = sys.stderr.buffer if stderr is None else stderr
     with ExitStack() as stack:
         secret = spec.secret or secrets.token_hex(32)
-        host = store_host(places, spec.interface)
-        store = stack.enter_context(StoreServer(host, secret=secret))
+        job_id = secrets.token_hex(8)
+        if spec.store is None:
+            host = store_host(places, spec.interface)
+            address = stack.enter_context(StoreServer(host, secret=secret)).address
+        else:
+            address = f"{spec.store.rstrip('/')}/{job_id}"
+            etcd = EtcdClient(address, connect_timeout_s=_JOIN_S)
+            stack.callback(etcd.close)
+            stack.callback(_forget, etcd)
         job = Config(
             world_size=spec.world_size,
-            store_address=store.address,
-            job_id=secrets.token_hex(8),
+            store_address=address,
+            job_id=job_id,
             job_secret=secret,
             timeout_s=spec.timeout_s,
             policies=spec.policies,
@@ -92,7 +101,7 @@ def join(
         UsageError: no such job, it cannot be joined, or the program cannot be used.
         TransportError: the store refused the secret.
     """
-    with StoreClient(address, secret, connect_timeout_s=_JOIN_S) as store:
+    with open_store(address, secret, _JOIN_S) as store:
         known = read_job(store)
         command = resolve_command(spec.command) if spec.command else list(known["command"])
         job = Config(
@@ -110,6 +119,12 @@ def join(
         ]
     out = sys.stdout.buffer if stdout is None else stdout
     return _drive(Supervisor(spec, out, sys.stderr.buffer, command, job), places)
+
+
+def _forget(etcd: EtcdClient) -> None:
+    """Delete the job's keys; a cluster that is lost has them to itself."""
+    with suppress(TransportError):
+        etcd.clear()
 
 
 def _drive(supervisor: Supervisor, places: list[Place]) -> LaunchResult:

@@ -9,7 +9,6 @@ from typing import Any
 from kfcore.config import Config
 from kfcore.errors import UsageError
 from kfcore.store import StoreClient
-from kfcore.store.wire import parse_address
 
 __all__ = [
     "JOB_KEY",
@@ -128,6 +127,5 @@ def take_index(store: StoreClient) -> int:
 
 
 def _path(address: str) -> Path:
-    host, port = parse_address(address)
-    safe = "".join(c if c.isalnum() else "_" for c in host)
-    return Path(tempfile.gettempdir()) / f"kf-{os.getuid()}" / f"job-{safe}-{port}"
+    safe = "".join(c if c.isalnum() else "_" for c in address)
+    return Path(tempfile.gettempdir()) / f"kf-{os.getuid()}" / f"job-{safe}"

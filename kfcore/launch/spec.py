@@ -37,6 +37,7 @@ class LaunchSpec:
             None: the first failure ends the job.
         cooldown_s: seconds for which a host gets no new worker after one failed there, >= 0.
         most_restarts: workers started in the place of failed ones, at most, >= 0.
+        store: ``etcd://host:port`` where the job's store is kept; None: in the launcher.
         secret: of the job; empty: a random one.
         discovery: program that prints the hosts to use, ``host:slots`` a line, or None.
         hosts: where workers run, filled in order; empty = all here.
@@ -57,6 +58,7 @@ class LaunchSpec:
     elastic: tuple[int, int] | None = None
     cooldown_s: float = 5.0
     most_restarts: int = 100
+    store: str | None = None
     secret: str = ""
     discovery: Path | None = None
     hosts: tuple[Host, ...] = ()

@@ -8,10 +8,32 @@ from kfcore.config import Config
 from kfcore.errors import UsageError
 from kfcore.store import wire
 from kfcore.store.client import StoreClient
+from kfcore.store.etcd import SCHEME, EtcdClient
 from kfcore.store.meeting import is_meeting, meet
 from kfcore.store.server import StoreServer
 
-__all__ = ["connect_store"]
+__all__ = ["connect_store", "open_store"]
+
+
+def open_store(address: str, secret: str = "", connect_timeout_s: float = 30.0) -> StoreClient:
+    """Connect to a store wherever it is.
+
+    Args:
+        address: ``host:port``, or ``etcd://host:port/job``.
+        secret: The job secret; etcd asks for none.
+        connect_timeout_s: How long to keep trying the first connection, seconds.
+
+    Returns:
+        The client.
+
+    Raises:
+        DeadlineError: No store within connect_timeout_s.
+        TransportError: The store refused the secret.
+        UsageError: A malformed address.
+    """
+    if address.startswith(SCHEME):
+        return EtcdClient(address, connect_timeout_s=connect_timeout_s)
+    return StoreClient(address, secret, connect_timeout_s=connect_timeout_s)
 
 
 def connect_store(config: Config) -> StoreClient | None:
@@ -37,10 +59,10 @@ def connect_store(config: Config) -> StoreClient | None:
             address = meet(
                 address, None if server is None else server.address, config.timeout_s
             )
-        client = StoreClient(
+        client = open_store(
             address if server is None else server.reachable_here,
             config.job_secret,
-            connect_timeout_s=config.timeout_s,
+            config.timeout_s,
         )
     except BaseException:
         if server is not None:
