@@ -14,7 +14,6 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 from kfcore.errors import DeadlineError, TransportError, UsageError
@@ -122,9 +121,9 @@ class EtcdClient(StoreClient):
         look = {"requestRange": {"key": _code(key)}}
         compare = []
         if "expected_version" in request:
-            version = str(request["expected_version"])
+            seen = str(request["expected_version"])
             compare.append(
-                {"key": _code(key), "target": "VERSION", "result": "EQUAL", "version": version}
+                {"key": _code(key), "target": "VERSION", "result": "EQUAL", "version": seen}
             )
         answer = self._ask(
             "kv/txn",
@@ -187,32 +186,28 @@ class EtcdClient(StoreClient):
                 time.sleep(_PAUSE_S)
 
     def _once(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        with self._borrowed() as connection:
-            connection.request("POST", f"/v3/{path}", json.dumps(body))
-            response = connection.getresponse()
-            text = response.read()
-            if response.status != http.HTTPStatus.OK:
-                raise ConnectionError(f"etcd answered {response.status}: {text[:200]!r}")
-            answer: dict[str, Any] = json.loads(text)
-            return answer
-
-    @contextlib.contextmanager
-    def _borrowed(self) -> Iterator[http.client.HTTPConnection]:
         with self._lock:
             if self._closed:
                 raise UsageError(f"the client of the store at {self.address} is closed")
             connection = self._free.pop() if self._free else None
         connection = connection or self._dial(self._places[0], ANSWER_TIMEOUT_S)
         try:
-            yield connection
+            connection.request("POST", f"/v3/{path}", json.dumps(body))
+            response = connection.getresponse()
+            text = response.read()
+            if response.status != http.HTTPStatus.OK:
+                raise ConnectionError(f"etcd answered {response.status}: {text[:200]!r}")
         except BaseException:
             connection.close()
             raise
         with self._lock:
-            if not self._closed:
+            keep = not self._closed
+            if keep:
                 self._free.append(connection)
-                return
-        connection.close()
+        if not keep:
+            connection.close()
+        answer: dict[str, Any] = json.loads(text)
+        return answer
 
     @staticmethod
     def _dial(place: tuple[str, int], timeout_s: float) -> http.client.HTTPConnection:
