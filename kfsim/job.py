@@ -20,6 +20,7 @@ from kfcore.sync_mode import SyncMode
 from kfsim.draws import RankNormals
 from kfsim.network import Links
 from kfsim.norms import Gradients
+from kfsim.recall import Recall
 from kfsim.scenario import Scenario
 from kfsim.systems import Exchange, StepWork
 from kfsim.systems.kf import Kf
@@ -72,6 +73,7 @@ class SimJob:
         self._repeat, self._on_row, self._on_event = repeat, on_row, on_event
         self._model = load_model(scenario.workload.model)
         self._links = Links(scenario.cluster)
+        self._recall = Recall(scenario.system)
         self._jitter = RankNormals(scenario.run.seed, "compute jitter", repeat)
         self.controller = Controller(
             world_size=scenario.world_size,
@@ -104,7 +106,7 @@ class SimJob:
             norms = self._gradients.step(job)
             self._disturb(step)
             work = self._work(step, norms.samples)
-            exchange = self._scenario.system.exchange(work, self._links)
+            exchange = self._recall.exchange(work, self._links)
             yield self._until(exchange.finish_s)
             local = LocalStep(
                 step_s=self._previous.step_s,

@@ -60,6 +60,11 @@ class Links:
         """One way, between hosts."""
         return self._cluster.latency_us * 1e-6
 
+    @property
+    def state(self) -> tuple[Any, ...]:
+        """All that a later call of `run` depends on beside its arguments; hashable."""
+        return (self._world_size, self._background)
+
     def resize(self, world_size: int) -> None:
         """Uses the first hosts that hold so many ranks.
 

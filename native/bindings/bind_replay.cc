@@ -33,7 +33,8 @@ Fabric make_fabric(std::vector<int> host_of_rank, std::vector<double> egress_byt
                    std::vector<double> ingress_bytes_per_s, double latency_s, double message_s,
                    double reduce_bytes_per_s, double local_bytes_per_s, double local_latency_s,
                    std::vector<int> rack_of_host, double rack_bytes_per_s,
-                   std::vector<BackgroundFlows> background) {
+                   std::vector<BackgroundFlows> background, double connection_bytes_per_s,
+                   double incast_loss) {
   return {std::move(host_of_rank),
           std::move(egress_bytes_per_s),
           std::move(ingress_bytes_per_s),
@@ -44,7 +45,9 @@ Fabric make_fabric(std::vector<int> host_of_rank, std::vector<double> egress_byt
           local_latency_s,
           std::move(rack_of_host),
           rack_bytes_per_s,
-          std::move(background)};
+          std::move(background),
+          connection_bytes_per_s,
+          incast_loss};
 }
 
 }  // namespace
@@ -67,7 +70,8 @@ void bind_replay(nb::module_& m) {
         "ingress_bytes_per_s"_a, "latency_s"_a, "message_s"_a = 0.0,
         "reduce_bytes_per_s"_a = kInfinity, "local_bytes_per_s"_a = kInfinity,
         "local_latency_s"_a = 0.0, "rack_of_host"_a = std::vector<int>{},
-        "rack_bytes_per_s"_a = kInfinity, "background"_a = std::vector<BackgroundFlows>{});
+        "rack_bytes_per_s"_a = kInfinity, "background"_a = std::vector<BackgroundFlows>{},
+        "connection_bytes_per_s"_a = kInfinity, "incast_loss"_a = 0.0);
   nb::class_<Replay>(m, "Replay", "One collective prepared for simulated time (kf/replay.h).")
       .def(
           "__init__",

@@ -48,6 +48,11 @@ struct Fabric {
   double rack_bytes_per_s =
       std::numeric_limits<double>::infinity();  // each rack's up- and downlink
   std::vector<BackgroundFlows> background;
+  // One connection's rate between hosts; infinity: a port's.
+  double connection_bytes_per_s = std::numeric_limits<double>::infinity();
+  // What an ingress port loses for each further connection that comes in at the same time: its
+  // rate is divided by 1 + incast_loss * (k - 1). k is the most in one round of a channel.
+  double incast_loss = 0.0;
 };
 
 // `world_size` hosts of one rank each, the same rate both ways everywhere.
@@ -76,6 +81,7 @@ namespace replay {
 class Memory;
 struct Lean;
 struct Program;
+struct Ring;
 }  // namespace replay
 
 // One collective, prepared: schedule, buffer, fabric. run() may then be called many times.
@@ -114,6 +120,7 @@ class Replay {
   std::vector<double> compute(std::span<const double> ready_s) const;
 
   std::unique_ptr<replay::Program> program_;
+  std::unique_ptr<const replay::Ring> ring_;  // the same for a ring
   std::unique_ptr<const replay::Lean> lean_;  // instead of the program's messages, or null
   std::unique_ptr<replay::Memory> memory_;
   Tier tier_ = Tier::recurrence;

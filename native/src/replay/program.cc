@@ -51,6 +51,8 @@ void check(const Schedule& schedule, const Fabric& net, std::int64_t buffer_byte
   check_rate(net.reduce_bytes_per_s, "reduce_bytes_per_s");
   check_rate(net.local_bytes_per_s, "local_bytes_per_s");
   check_rate(net.rack_bytes_per_s, "rack_bytes_per_s");
+  check_rate(net.connection_bytes_per_s, "connection_bytes_per_s");
+  check_time(net.incast_loss, "incast_loss");
   check_time(net.latency_s, "latency_s");
   check_time(net.message_s, "message_s");
   check_time(net.local_latency_s, "local_latency_s");
@@ -262,6 +264,43 @@ class ChannelWriter {
   std::vector<int> of_round_;  // scratch of write_sends
 };
 
+// The most messages of one round and channel that a host sends to, or takes from, other hosts.
+std::vector<int> fans(const Schedule& schedule, const Fabric& net) {
+  const std::size_t hosts = net.egress_bytes_per_s.size();
+  std::vector<int> most(2 * hosts, 0), now(2 * hosts, 0);
+  for (const Channel& channel : schedule.channels) {
+    for (const Round& round : channel.rounds) {
+      std::fill(now.begin(), now.end(), 0);
+      for (const Transfer& t : round) {
+        check_transfer(t, schedule);
+        const auto src =
+            static_cast<std::size_t>(net.host_of_rank[static_cast<std::size_t>(t.src)]);
+        const auto dst =
+            static_cast<std::size_t>(net.host_of_rank[static_cast<std::size_t>(t.dst)]);
+        if (src == dst) continue;
+        most[src] = std::max(most[src], ++now[src]);
+        most[hosts + dst] = std::max(most[hosts + dst], ++now[hosts + dst]);
+      }
+    }
+  }
+  return most;
+}
+
+// Rates of the hosts' ports as the schedule's own connections find them (Fabric's last fields).
+std::vector<double> rates_in_use(const Schedule& schedule, const Fabric& net) {
+  std::vector<double> rates = net.egress_bytes_per_s;
+  rates.insert(rates.end(), net.ingress_bytes_per_s.begin(), net.ingress_bytes_per_s.end());
+  if (std::isinf(net.connection_bytes_per_s) && net.incast_loss == 0.0) return rates;
+  const std::vector<int> most = fans(schedule, net);
+  const std::size_t hosts = net.egress_bytes_per_s.size();
+  for (std::size_t port = 0; port < rates.size(); ++port) {
+    const double count = std::max(most[port], 1);
+    if (port >= hosts) rates[port] /= 1.0 + net.incast_loss * (count - 1.0);
+    rates[port] = std::min(rates[port], count * net.connection_bytes_per_s);
+  }
+  return rates;
+}
+
 }  // namespace
 
 Program make_program(const Schedule& schedule, const Fabric& fabric, std::int64_t buffer_bytes,
@@ -274,9 +313,7 @@ Program make_program(const Schedule& schedule, const Fabric& fabric, std::int64_
   program.fabric = fabric;
   program.first_slot.assign(
       schedule.channels.size() * static_cast<std::size_t>(schedule.world_size), -1);
-  program.port_rate = fabric.egress_bytes_per_s;
-  program.port_rate.insert(program.port_rate.end(), fabric.ingress_bytes_per_s.begin(),
-                           fabric.ingress_bytes_per_s.end());
+  program.port_rate = rates_in_use(schedule, fabric);
   program.port_rate.insert(program.port_rate.end(),
                            2 * static_cast<std::size_t>(schedule.world_size),
                            fabric.local_bytes_per_s);

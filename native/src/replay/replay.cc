@@ -10,6 +10,7 @@
 #include "kf/error.h"
 #include "replay/lean.h"
 #include "replay/program.h"
+#include "replay/ring.h"
 
 namespace kf {
 namespace {
@@ -173,12 +174,16 @@ Replay::Replay(const Schedule& schedule, const Fabric& fabric, std::int64_t buff
   if (!port_s.empty()) lower_bound_s_ = *std::max_element(port_s.begin(), port_s.end());
   if (tier_ == Tier::recurrence && tier_error_ == 0.0 && program_->one_lane()) {
     if (std::optional<replay::Lean> lean = replay::make_lean(*program_)) {
-      lean_ = std::make_unique<const replay::Lean>(*std::move(lean));
+      if (std::optional<replay::Ring> ring = replay::make_ring(*lean)) {
+        ring_ = std::make_unique<const replay::Ring>(*std::move(ring));
+      } else {
+        lean_ = std::make_unique<const replay::Lean>(*std::move(lean));
+      }
       program_->drop_messages();
     }
   }
   const auto cells = static_cast<std::int64_t>(program_->messages.size());
-  memory_bytes_ = 8 * messages_ + cells * kMessageBytes +
+  memory_bytes_ = (ring_ ? 0 : 8 * messages_) + cells * kMessageBytes +
                   static_cast<std::int64_t>(program_->connections.size()) * kConnectionBytes;
 }
 
@@ -215,6 +220,8 @@ std::vector<double> Replay::compute(std::span<const double> ready_s) const {
     finish_s = replay::run_fluid(*program_, ready_s);
   } else if (tier_ == Tier::batched) {
     finish_s = replay::run_batched(*program_, ready_s, batch_fraction_);
+  } else if (ring_) {
+    finish_s = replay::run_ring(*ring_, ready_s);
   } else if (lean_) {
     finish_s = replay::run_lean(*lean_, ready_s);
   } else {
