@@ -56,6 +56,28 @@ class Links:
         return self._world_size
 
     @property
+    def hosts(self) -> int:
+        """Hosts that take part."""
+        return -(-self._world_size // self._cluster.ranks_per_host)
+
+    @property
+    def cluster(self) -> Cluster:
+        """The scenario's."""
+        return self._cluster
+
+    def host_bytes_per_s(self, cap_gbps: float | None = None) -> float:
+        """What one host's card delivers each way, bytes/s.
+
+        Args:
+            cap_gbps: What the system's data path can do at most; None: the card's rate.
+
+        Returns:
+            The smaller of both, > 0.
+        """
+        gbps = self._cluster.nic_gbps * self._cluster.efficiency(self.hosts)
+        return (gbps if cap_gbps is None else min(gbps, cap_gbps)) * _BYTES_PER_GBIT
+
+    @property
     def latency_s(self) -> float:
         """One way, between hosts."""
         return self._cluster.latency_us * 1e-6
@@ -154,14 +176,17 @@ class Links:
     ) -> _native.Fabric:
         c = self._cluster
         hosts = -(-world_size // c.ranks_per_host)
-        gbps = c.nic_gbps * c.tcp_efficiency
+        share = c.efficiency(hosts)
+        gbps = c.nic_gbps * share
         rate = (gbps if cap is None else min(gbps, cap)) * _BYTES_PER_GBIT
         racks = c.hosts_per_rack > 0
+        ingress = gbps if c.ingress_gbps is None else c.ingress_gbps * share
+        into = (ingress if cap is None else min(ingress, cap)) * _BYTES_PER_GBIT
         infinity = float("inf")
         return _native.make_fabric(
             host_of_rank=[rank // c.ranks_per_host for rank in range(world_size)],
             egress_bytes_per_s=[rate] * hosts,
-            ingress_bytes_per_s=[rate] * hosts,
+            ingress_bytes_per_s=[into] * hosts,
             latency_s=c.latency_us * 1e-6,
             message_s=c.message_us * 1e-6,
             reduce_bytes_per_s=_gbytes(c.reduce_gbytes_per_s),
@@ -173,6 +198,10 @@ class Links:
                 if racks
                 else infinity
             ),
+            connection_bytes_per_s=(
+                infinity if c.connection_gbps is None else c.connection_gbps * _BYTES_PER_GBIT
+            ),
+            incast_loss=c.incast_loss,
             background=[
                 _native.BackgroundFlows(*flows)
                 for flows in background

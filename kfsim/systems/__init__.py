@@ -6,13 +6,41 @@ from typing import Any
 from kfcore.errors import UsageError
 from kfsim.fields import read
 from kfsim.systems.base import Exchange, StepWork, System
+from kfsim.systems.ddp import Ddp
 from kfsim.systems.horovod import Horovod
 from kfsim.systems.ideal import Ideal
 from kfsim.systems.kf import Kf
+from kfsim.systems.parameter_server import ParameterServer
+from kfsim.systems.priority import Priority
+from kfsim.systems.wfbp import Bsp, MgWfbp, Wfbp
 
-__all__ = ["Exchange", "Horovod", "Ideal", "Kf", "StepWork", "System", "read_system"]
+__all__ = [
+    "Bsp",
+    "Ddp",
+    "Exchange",
+    "Horovod",
+    "Ideal",
+    "Kf",
+    "MgWfbp",
+    "ParameterServer",
+    "Priority",
+    "StepWork",
+    "System",
+    "Wfbp",
+    "read_system",
+]
 
-_KINDS: dict[str, type[Any]] = {"kf": Kf, "horovod": Horovod, "ideal": Ideal}
+_KINDS: dict[str, type[Any]] = {
+    "kf": Kf,
+    "horovod": Horovod,
+    "ideal": Ideal,
+    "ddp": Ddp,
+    "bsp": Bsp,
+    "wfbp": Wfbp,
+    "mg_wfbp": MgWfbp,
+    "parameter_server": ParameterServer,
+    "priority": Priority,
+}
 
 
 def read_system(table: Any, where: str) -> System:

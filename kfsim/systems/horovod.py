@@ -8,9 +8,10 @@ controller.cc of 0.16-0.21 (RunLoopOnce, ComputeResponseList, FuseResponses);
 docs/tensor-fusion.rst (64 MB, cycle time 5 ms before 0.20, 1 ms since).
 """
 
+import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,9 @@ from kfsim.systems.base import Exchange, StepWork
 __all__ = ["Horovod"]
 
 Times = NDArray[np.float64]
+
+_TUNE_CYCLE_MS = (1.0, 2.5, 5.0, 10.0)
+_TUNE_FUSION_MIB = (1.0, 4.0, 16.0, 64.0, 128.0)
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,13 @@ class Horovod:
         None, doc="rate of copies into and out of the fusion buffer; absent: free", unit="GB/s",
         above=0,
     )  # fmt: skip
+    op_us: float = field(
+        0.0, doc="time of an operation beside its transfers", unit="us", at_least=0
+    )
+    autotune: bool = field(
+        False,
+        doc="HOROVOD_AUTOTUNE as it ends: best of 1, 2.5, 5, 10 ms x 1, 4, 16, 64, 128 MiB",
+    )
     tier: str = field(
         "auto",
         doc="how link sharing is computed",
@@ -62,6 +73,18 @@ class Horovod:
 
     def exchange(self, work: StepWork, links: Links) -> Exchange:
         """Cycles until every tensor is averaged."""
+        if not self.autotune:
+            return self._exchange(work, links)
+        settings = itertools.product(_TUNE_CYCLE_MS, _TUNE_FUSION_MIB)
+        tried = [
+            replace(self, autotune=False, cycle_ms=cycle, fusion_mib=fusion)._exchange(
+                work, links
+            )
+            for cycle, fusion in settings
+        ]
+        return min(tried, key=lambda one: float(one.finish_s.max()))
+
+    def _exchange(self, work: StepWork, links: Links) -> Exchange:
         ready_s = work.all_ready_s()
         sizes = work.tensor_bytes()
         free_s = np.full(links.world_size, float(work.begin_s.min()))
@@ -73,7 +96,8 @@ class Horovod:
                 links.world_size, wake_s + self._negotiation_s(len(tensors), links)
             )
             for size in self._fuse([int(sizes[t]) for t in tensors]):
-                copy_s = 0.0 if self.copy_gbytes_per_s is None else (
+                copy_s = self.op_us * 1e-6
+                copy_s += 0.0 if self.copy_gbytes_per_s is None else (
                     size / (self.copy_gbytes_per_s * 1e9)
                 )  # fmt: skip
                 done = links.run(
