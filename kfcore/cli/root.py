@@ -16,7 +16,10 @@ __all__ = ["COMMANDS", "main"]
 # name -> its line in `kf --help`, so that the help imports none of them
 COMMANDS = {
     "bench": "Measure collectives between real processes.",
+    "calibrate": "Fit a scenario's constants to measured rows; predict the others.",
     "experiment": "List, run and plot the experiments.",
+    "fidelity": "Hold the simulator against published measurements.",
+    "fleet": "Simulate several jobs on one cluster.",
     "join": "Add workers to a running elastic job.",
     "policy": "List, show and replay policies.",
     "run": "Run a program as n worker processes, on one host or several.",

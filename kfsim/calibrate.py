@@ -1,0 +1,222 @@
+"""Fits constants of a scenario to measured rows, and predicts the rows it was not fitted on.
+
+A table is a CSV file. Its columns: ``samples_per_s`` or ``step_s`` (measured), ``use``
+(``fit`` or ``predict``), ``group`` (rows that share their constants; each group is fitted by
+itself), and keys of the scenario such as ``cluster.hosts``; an empty cell leaves the key
+alone. Lines that begin with ``#`` are notes.
+"""
+
+import csv
+import functools
+import math
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kfcore.errors import UsageError
+from kfsim.scenario import Scenario
+from kfsim.simulate import simulate
+
+__all__ = ["Fit", "Outcome", "Point", "calibrate", "read_table"]
+
+_MEASURED = ("samples_per_s", "step_s")
+_OTHER = ("group", "use", *_MEASURED)
+_STEPS = {"run.steps": 8, "run.warmup_steps": 1}
+_SWEEPS = 3  # over the keys, when there are several
+_GOLDEN = (math.sqrt(5) - 1) / 2
+
+
+@dataclass(frozen=True)
+class Point:
+    """One measured row.
+
+    Attributes:
+        group: Rows of a group share their constants.
+        fitted: Used for fitting; else only predicted.
+        unit: ``samples_per_s`` (all workers) or ``step_s``.
+        measured: In that unit, > 0.
+        values: Scenario keys of the row.
+        line: In the file.
+    """
+
+    group: str
+    fitted: bool
+    unit: str
+    measured: float
+    values: Mapping[str, Any]
+    line: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A row and what the model says of it."""
+
+    point: Point
+    predicted: float
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured, minus one."""
+        return self.predicted / self.point.measured - 1.0
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What came of a calibration.
+
+    Attributes:
+        constants: By group, then key.
+        outcomes: Of all rows, in their order.
+    """
+
+    constants: Mapping[str, Mapping[str, float]]
+    outcomes: tuple[Outcome, ...]
+
+    def errors(self, *, fitted: bool) -> list[float]:
+        """Absolute errors of the rows that were, or were not, fitted.
+
+        Args:
+            fitted: Which.
+
+        Returns:
+            Fractions, in the rows' order.
+        """
+        return [abs(one.error) for one in self.outcomes if one.point.fitted == fitted]
+
+
+def read_table(path: str | Path) -> list[Point]:
+    """Reads a table of measured rows.
+
+    Args:
+        path: CSV file.
+
+    Returns:
+        Its rows.
+
+    Raises:
+        UsageError: the file cannot be read or a cell is against its rule; it names the line.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from error
+    lines = [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
+    lines = [(n, line) for n, line in lines if not line.startswith("#")]
+    reader = csv.DictReader(line for _, line in lines)
+    points = [
+        _point(row, f"{path}, line {number}", number)
+        for row, (number, _) in zip(reader, lines[1:], strict=False)
+    ]
+    if not any(point.fitted for point in points):
+        raise UsageError(f"{path}: no row says use = fit")
+    return points
+
+
+def _point(row: Mapping[str | None, Any], where: str, line: int) -> Point:
+    if None in row or any(value is None for value in row.values()):
+        raise UsageError(f"{where}: must have as many cells as the header")
+    units = [unit for unit in _MEASURED if row.get(unit)]
+    if len(units) != 1:
+        raise UsageError(f"{where}: give one of {' or '.join(_MEASURED)}")
+    measured = _cell(row[units[0]])
+    if not isinstance(measured, int | float) or not 0 < measured < math.inf:
+        raise UsageError(f"{where}: {units[0]} must be > 0, got {row[units[0]]!r}")
+    use = row.get("use", "predict")
+    if use not in ("fit", "predict"):
+        raise UsageError(f"{where}: use must be fit or predict, got {use!r}")
+    values = {str(key): _cell(text) for key, text in row.items() if key not in _OTHER and text}
+    return Point(row.get("group", ""), use == "fit", units[0], float(measured), values, line)
+
+
+def _cell(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def calibrate(
+    scenario: Scenario,
+    points: Sequence[Point],
+    keys: Mapping[str, tuple[float, float]],
+) -> Fit:
+    """Fits constants group by group: least squares of log(predicted / measured).
+
+    Args:
+        scenario: What all rows share.
+        points: Measured rows.
+        keys: Scenario keys to fit, each with its range (both > 0; searched in logarithms).
+
+    Returns:
+        Constants and the outcome of every row.
+
+    Raises:
+        UsageError: a range is not a range, or a group has fewer fitted rows than keys.
+    """
+    for key, (low, high) in keys.items():
+        if not 0 < low < high < math.inf:
+            raise UsageError(
+                f"{key}: range must be LOW:HIGH with 0 < LOW < HIGH, got {low}:{high}"
+            )
+    constants: dict[str, dict[str, float]] = {}
+    for group in dict.fromkeys(point.group for point in points):
+        mine = [point for point in points if point.group == group and point.fitted]
+        if len(mine) < len(keys):
+            raise UsageError(
+                f"group {group!r} has {len(mine)} rows to fit {len(keys)} keys on; "
+                "each key needs one"
+            )
+        constants[group] = _fit(scenario, mine, keys)
+    outcomes = tuple(
+        Outcome(point, _predict(scenario, point, constants[point.group])) for point in points
+    )
+    return Fit(constants, outcomes)
+
+
+def _predict(scenario: Scenario, point: Point, constants: Mapping[str, float]) -> float:
+    values = {**_STEPS, **point.values, **constants}
+    summary = simulate(scenario.with_values(values)).summary
+    if point.unit == "step_s":
+        return float(summary["step_s"])
+    return float(summary["throughput_samples_per_s"])
+
+
+def _fit(
+    scenario: Scenario, points: Sequence[Point], keys: Mapping[str, tuple[float, float]]
+) -> dict[str, float]:
+    at = {key: math.sqrt(low * high) for key, (low, high) in keys.items()}
+
+    def loss(key: str, log_value: float) -> float:
+        trial = {**at, key: math.exp(log_value)}
+        ratios = [_predict(scenario, point, trial) / point.measured for point in points]
+        return float(np.sum(np.log(ratios) ** 2))
+
+    for _ in range(_SWEEPS if len(keys) > 1 else 1):
+        for key, (low, high) in keys.items():
+            of_key = functools.partial(loss, key)
+            at[key] = math.exp(_golden(of_key, math.log(low), math.log(high)))
+    return at
+
+
+def _golden(loss: Callable[[float], float], low: float, high: float) -> float:
+    """Where a function of one valley is least; a grid finds the valley first."""
+    grid = np.linspace(low, high, 13)
+    losses = [loss(float(x)) for x in grid]
+    best = int(np.argmin(losses))
+    low, high = float(grid[max(0, best - 1)]), float(grid[min(12, best + 1)])
+    a, b = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+    loss_a, loss_b = loss(a), loss(b)
+    for _ in range(14):
+        if loss_a <= loss_b:
+            high, b, loss_b = b, a, loss_a
+            a = high - _GOLDEN * (high - low)
+            loss_a = loss(a)
+        else:
+            low, a, loss_a = a, b, loss_b
+            b = low + _GOLDEN * (high - low)
+            loss_b = loss(b)
+    return a if loss_a <= loss_b else b
