@@ -84,7 +84,7 @@ def test_the_command_reports_fitted_and_predicted_rows_apart(tmp_path):
         "samples_per_s = 250\nlocal_batch = 64\n[system]\nkind = 'bsp'\n"
     )
     (tmp_path / "t.csv").write_text(
-        "use,cluster.hosts,samples_per_s\nfit,4,800\npredict,8,1300\n"
+        "use,cluster.hosts,samples_per_s\nfit,4,600\npredict,8,1120\n"
     )
     done = subprocess.run(
         [
