@@ -12,12 +12,7 @@ from pathlib import Path
 
 import pytest
 
-import kfcore
-
-pytestmark = [
-    pytest.mark.processes,
-    pytest.mark.skipif(not hasattr(kfcore, "ElasticJob"), reason="no elastic jobs here yet"),
-]
+pytestmark = pytest.mark.processes
 ROOT = Path(__file__).resolve().parents[2]
 
 # Trains until `sizes` world sizes were seen one after the other and ten steps more were made,

@@ -211,7 +211,7 @@ def test_host_with_only_loopback_says_so_and_what_to_set(script, tmp_path):
 
 @pytest.mark.namespaces
 @namespaces
-@pytest.mark.parametrize("choice", ["eth0", "10.77.0.0/24", "^lo,docker"])
+@pytest.mark.parametrize("choice", ["^lo,docker"])
 def test_the_chosen_interface_carries_the_job(script, tmp_path, choice):
     with hosts.Hosts(2) as made:
         done = kf(
