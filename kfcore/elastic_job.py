@@ -207,7 +207,6 @@ class ElasticJob(Job):
         if self._pending is not None:  # a loop of its own, without batches
             self._enter(self._pending)
         self._suffer_faults()
-        self._suffer_faults()
         views = [float_view(grad) for grad in grads]
         norm = math.nan
         if self.controller.wants_norms:
