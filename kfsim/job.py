@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Generator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import simpy
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from kfcore.compression import parse as parse_compression
 from kfcore.configuration import DEFAULT_BUCKET_BYTES
 from kfcore.controller import Controller, LocalStep
+from kfcore.elastic_controller import ElasticController
 from kfcore.errors import UsageError
 from kfcore.events import Change
 from kfcore.monitors import Undefined
@@ -18,6 +19,7 @@ from kfcore.policy.actions import Resize
 from kfcore.policy.base import Policy
 from kfcore.sync_mode import SyncMode
 from kfsim.draws import RankNormals
+from kfsim.members import SimMembers
 from kfsim.network import Links
 from kfsim.norms import Gradients
 from kfsim.recall import Recall
@@ -75,7 +77,8 @@ class SimJob:
         self._links = Links(scenario.cluster)
         self._recall = Recall(scenario.system)
         self._jitter = RankNormals(scenario.run.seed, "compute jitter", repeat)
-        self.controller = Controller(
+        elastic = bool(scenario.faults.faults)
+        self.controller = (ElasticController if elastic else Controller)(
             world_size=scenario.world_size,
             local_batch=scenario.workload.local_batch,
             learning_rate=scenario.workload.learning_rate,
@@ -85,8 +88,16 @@ class SimJob:
             fixed=_fixed(scenario),
             record=record,
         )
+        self._seats: SimMembers | None = None
+        if isinstance(self.controller, ElasticController):
+            self._seats = SimMembers(
+                scenario.world_size, scenario.faults, scenario.resize, self._stamp
+            )
+            self.controller.member = cast("Any", self._seats)
+            self.controller.fix({})
         self._members = list(range(scenario.world_size))  # who holds each rank
         self._rank_s = np.zeros(scenario.world_size)  # when each rank is free
+        self._free_s = self._rank_s  # when each rank was free before the step
         self._previous = LocalStep()
         self._cost = 0.0
 
@@ -102,7 +113,9 @@ class SimJob:
         for step in range(1, self._scenario.run.steps + 1):
             if job.stopped:
                 break
-            began_s = self._rank_s
+            yield from self._change_members()
+            pause_s = self._suffer_faults(step)
+            began_s, self._rank_s = self._rank_s, self._rank_s + pause_s
             norms = self._gradients.step(job)
             self._disturb(step)
             work = self._work(step, norms.samples)
@@ -121,7 +134,7 @@ class SimJob:
             settings = self._settings()
             mean_sq = math.nan if work.mode.averages_models else norms.mean_sq_norm
             outcome = job.step_done(sums.sum(axis=0), maxes.max(axis=0), grad_sq_norm=mean_sq)
-            self._rank_s = exchange.finish_s
+            self._free_s, self._rank_s = self._rank_s, exchange.finish_s
             self._measure(began_s, work, exchange)
             self._write_row(step, settings, began_s, work, exchange, float(norms.samples.sum()))
             ended = self._gradients.apply(job, skipped=outcome.skipped)
@@ -129,6 +142,38 @@ class SimJob:
             if ended and not job.stopped:
                 job.epoch_done()
         job.train_end()
+
+    def _change_members(self) -> Generator[simpy.Event, None, None]:
+        """The boundary of a job with a fault plan: who leaves, and who is taken in."""
+        if self._seats is None or not isinstance(self.controller, ElasticController):
+            return
+        version = self.controller.view_version
+        pause_s = self._seats.boundary(float(self._rank_s.max()), self.controller)
+        if self.controller.view_version != version:
+            self._cost += self._price(len(self._rank_s), pause_s)
+            self._seat(pause_s)
+            yield self._until(self._rank_s)
+
+    def _suffer_faults(self, step: int) -> float:
+        """Let happen what the plan has for a step; seconds that it costs the survivors."""
+        if self._seats is None or not isinstance(self.controller, ElasticController):
+            return 0.0
+        version = self.controller.view_version
+        now_s = float(self._rank_s.max())
+        pause_s = self._seats.enter_step(step, now_s, self.controller)
+        if self.controller.view_version != version:
+            self._seat(0.0)
+        return pause_s
+
+    def _seat(self, pause_s: float) -> None:
+        """Go on with the members of the view under way, a pause later."""
+        if self._seats is not None:
+            ids = self._seats.view.members
+            start_s = float(self._rank_s.max()) + pause_s
+            self._rank_s = np.full(len(ids), start_s)
+            self._members = [int(member.rpartition("-")[2]) for member in ids]
+            self._links.resize(len(ids))
+            self._previous = LocalStep()
 
     def _settings(self) -> Row:
         """What was in force during the step, before its boundary changes it."""
@@ -150,11 +195,14 @@ class SimJob:
             if _during(step, slow.start_step, slow.stop_step) and slow.rank in self._members:
                 factor[self._members.index(slow.rank)] *= slow.factor
         compute_s = (workload.overhead_ms * 1e-3 + samples / workload.samples_per_s) * factor
-        self._checked(float((self._rank_s + compute_s).max()))
+        begin_s = self._rank_s
+        if self._seats is not None:
+            begin_s = begin_s + np.array(self._seats.delays_s(step))
+        self._checked(float((begin_s + compute_s).max()))
         return StepWork(
             model=self._model,
             bytes_per_element=workload.bytes_per_element,
-            begin_s=self._rank_s,
+            begin_s=begin_s,
             compute_s=compute_s,
             forward_fraction=workload.forward_fraction,
             control_bytes=8 * (job.sum_len + job.max_len),
@@ -192,7 +240,7 @@ class SimJob:
         """What the ranks report with the next step's control block."""
         self._previous = LocalStep(
             step_s=exchange.finish_s - began_s,
-            compute_s=work.compute_s,
+            compute_s=work.compute_s + (work.begin_s - self._free_s),
             comm_s=exchange.comm_s,
             comm_bytes=np.full(len(began_s), float(exchange.comm_bytes)),
         )

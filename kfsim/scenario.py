@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kfcore.errors import UsageError
+from kfcore.faults import FaultPlan, parse_faults
 from kfsim.cluster import Cluster
 from kfsim.fields import field, read
 from kfsim.systems import System, read_system
@@ -137,8 +138,28 @@ class ResizeEvent:
 class ResizeCost:
     """What a change of the number of workers costs all of them."""
 
-    join_s: float = field(0.0, doc="start of a worker and state transfer", unit="s", at_least=0)
+    join_s: float = field(
+        0.0,
+        doc="start of a worker and state transfer; beside training with a fault plan",
+        unit="s",
+        at_least=0,
+    )
     leave_s: float = field(0.0, doc="barrier and new plan", unit="s", at_least=0)
+    state_s: float = field(
+        0.0,
+        doc="pause of all when a worker is taken in, with a fault plan",
+        unit="s",
+        at_least=0,
+    )
+    detect_s: float = field(
+        0.005, doc="from a worker's death until all know", unit="s", at_least=0
+    )
+    reopen_s: float = field(
+        0.005, doc="from then until the next view is open", unit="s", at_least=0
+    )
+    heartbeat_s: float = field(
+        3.0, doc="a worker stopped for twice as long is given up", unit="s", above=0
+    )
 
 
 @dataclass(frozen=True)
@@ -156,6 +177,7 @@ class Scenario:
     interference: tuple[Interference, ...] = ()
     events: tuple[ResizeEvent, ...] = ()
     resize: ResizeCost = ResizeCost()
+    faults: FaultPlan = FaultPlan()  # noqa: RUF009 - immutable
     raw: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -228,7 +250,7 @@ def parse(raw: Mapping[str, Any], path: str = "scenario") -> Scenario:
     Raises:
         UsageError: as `load`.
     """
-    known = {*_SECTIONS, *_LISTS, "system", "policies", "source"}
+    known = {*_SECTIONS, *_LISTS, "system", "policies", "source", "fault"}
     for key in raw:
         if key not in known:
             raise UsageError(
@@ -249,6 +271,7 @@ def parse(raw: Mapping[str, Any], path: str = "scenario") -> Scenario:
         values[key] = tuple(
             read(item_cls, item, f"{path}: {key}[{place}]") for place, item in enumerate(items)
         )
+    values["faults"] = FaultPlan(parse_faults(raw.get("fault", []), f"{path}: fault"), path)
     values["system"] = read_system(raw["system"], f"{path}: system")
     policies = raw.get("policies", [])
     if not isinstance(policies, list) or not all(isinstance(item, str) for item in policies):

@@ -1,5 +1,6 @@
 """``kf sim``: simulate a cluster from a scenario file."""
 
+import dataclasses
 import json
 import tomllib
 from pathlib import Path
@@ -12,6 +13,7 @@ from rich.table import Table
 
 from kfcore.errors import UsageError
 from kfcore.events import to_plain
+from kfcore.faults import read_faults
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -51,6 +53,9 @@ def sim(
             help="Replace a key, e.g. cluster.hosts=64. Repeatable.",
         ),
     ] = None,
+    faults: Annotated[
+        Path | None, typer.Option(help="Fault plan (docs/faults.md), instead of [[fault]].")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Write rows.csv, events.jsonl, summary.json here.")
     ] = None,
@@ -70,6 +75,8 @@ def sim(
     checked = load(scenario)
     if set_:
         checked = checked.with_values(dict(_assignment(text) for text in set_))
+    if faults is not None:
+        checked = dataclasses.replace(checked, faults=read_faults(faults))
     with Progress(
         "[progress.description]{task.description}",
         BarColumn(),
@@ -126,6 +133,12 @@ def _print(summary: dict[str, Any], events: tuple[dict[str, Any], ...]) -> None:
             console.print(
                 f"step {event['step']}, {event['time_s']:.3f} s: {event['policy']}: "
                 f"{event['reason']}",
+                highlight=False,
+            )
+        elif event["kind"] == "view":
+            console.print(
+                f"step {event['step']}, {event['time_s']:.3f} s: view {event['view_version']}: "
+                f"{len(event['new'])} workers ({event['reason']})",
                 highlight=False,
             )
         elif event["kind"] == "installed":
