@@ -300,17 +300,33 @@ class Member(Seat):
             self.session.close()
 
     def _heard(self, roster: _native.Roster | None) -> None:
-        """On the watch's thread: end the view under way when the roster says so."""
+        """On the watch's thread: end the view under way when the roster says so.
+
+        A planned view after this one is no reason: its members have all they need to finish the
+        step, and whoever waits for one that cannot fails by itself.
+        """
         if roster is not None and not self._is_over(roster):
             return
         with self._watch.changed:
-            session, version = self.session, self.version
+            version = self.version
             self._cancel.set()
-        if roster is not None and roster.calling and roster.version == version:
+        calling = roster is not None and roster.calling and roster.version == version
+        if calling:
             with contextlib.suppress(KfError):
                 self._watch.change(lambda r: r.call_roll(version, self.id, ""))
+        if calling or roster is None or self._is_lost(roster):
+            self._abort(version)
+
+    def _abort(self, version: int) -> None:
+        """Make whatever the main thread does in a view end."""
+        with self._watch.changed:
+            session = self.session
         if session is not None and session.view.version == version:
             session.close()
+
+    def _is_lost(self, roster: _native.Roster) -> bool:
+        gone = roster.departed(self.id)
+        return gone is not None and gone.how is _native.Departure.lost
 
     def _is_over(self, roster: _native.Roster) -> bool:
         """Whether the view under way has ended, as far as the roster knows."""
@@ -322,12 +338,17 @@ class Member(Seat):
 
     def _others(self) -> tuple[int, list[tuple[str, str]]]:
         seen, version = self._watch.roster, self.version
-        if seen.version != version or seen.calling:
+        if seen.calling and seen.version == version:
             return version, []
-        return version, [(m.id, m.door) for m in seen.members if m.id != self.id]
+        # of a view that is over, those that go on: the others may have left in order
+        return version, [
+            (m.id, m.door) for m in seen.members if m.id != self.id and m.id in self._members
+        ]
 
     def _suspect(self, version: int, text: str) -> None:
-        self._watch.change(lambda roster: roster.call_roll(version, self.id, text))
+        roster = self._watch.change(lambda r: r.call_roll(version, self.id, text))
+        if roster.version != version:
+            self._abort(version)
 
     def _agreeing(self, move: Callable[[_native.Roster], bool]) -> None:
         try:

@@ -169,6 +169,20 @@ TEST(Roster, WhoLeavesIsToldHowAndTheLastRanksGoWhenTheJobShrinks) {
   EXPECT_THAT(roster.leaving, IsEmpty());
 }
 
+TEST(Roster, TheLastOneWithTheStateHandsItOverBeforeItLeaves) {
+  Roster roster = job({"a"}, 1, 1);
+  EXPECT_THAT(refusal([&] { leave(roster, "a"); }), HasSubstr("0 workers would be left"));
+  EXPECT_TRUE(join(roster, worker("j")));
+  EXPECT_FALSE(change_wanted(roster)) << "the job is full";
+  EXPECT_TRUE(leave(roster, "a"));
+  EXPECT_TRUE(install(roster, 1));
+  EXPECT_THAT(ids(roster.members), ElementsAre("a", "j"));
+  EXPECT_FALSE(change_wanted(roster)) << "j does not have it yet";
+  EXPECT_TRUE(settle(roster, "j"));
+  EXPECT_TRUE(install(roster, 2));
+  EXPECT_THAT(ids(roster.members), ElementsAre("j"));
+}
+
 TEST(Roster, TheJobIsOverWhenTooFewAreLeft) {
   Roster roster = job({"a", "b", "c"}, 2, 3);
   EXPECT_TRUE(call_roll(roster, 1, "c", "all hung up"));

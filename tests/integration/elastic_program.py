@@ -62,6 +62,9 @@ def act(what, job, member, say):
     elif word == "await":  # until so many workers are there or wait at the door
         while len(member.roster.members) + len(member.roster.joiners) < int(rest):
             time.sleep(0.01)
+    elif word == "await-target":
+        while member.roster.target != int(rest):
+            time.sleep(0.01)
     elif word == "kill-at-change":
         member.install = lambda: os.kill(os.getpid(), signal.SIGKILL)
     elif word == "lose-result":  # the step was completed, but this worker does not know

@@ -128,7 +128,7 @@ def test_ranks_stay_in_order_over_deaths_and_a_newcomer(tmp_path):  # D1
 
 
 def test_impossible_sizes_are_refused_and_two_newcomers_are_one_change(tmp_path):  # C13
-    plan = {"r0": {"2": ["resize 1", "resize 5"], "3": ["await 4"]}}
+    plan = {"r0": {"2": ["resize 1", "resize 5"], "3": ["await-target 4"]}}
     with ElasticWorld(tmp_path, 2, plan, sizes=(2, 4)) as world:
         world.until("the first view", lambda roster: roster.version == 1)
         world.rosters.change(lambda roster: roster.resize(2, "nobody yet"))

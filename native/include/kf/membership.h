@@ -77,6 +77,7 @@ Roster make_roster(std::int64_t founders, std::int64_t min_size, std::int64_t ma
 
 // Members of the next planned view: those that stay, in their order, then joiners as far as
 // there is room; the members of now when nothing is wanted or it would be fewer than min_size.
+// When all that have the state want to go, they stay for one view more, to hand it over.
 std::vector<Member> wanted(const Roster& roster);
 bool change_wanted(const Roster& roster);
 

@@ -114,9 +114,17 @@ Roster make_roster(std::int64_t founders, std::int64_t min_size, std::int64_t ma
 
 std::vector<Member> wanted(const Roster& roster) {
   std::vector<Member> next = remaining(roster);
-  if (next.size() > most(roster)) next.resize(most(roster));
+  std::size_t room = most(roster);
+  const auto has_state = [](const Member& member) { return member.settled; };
+  if (std::none_of(next.begin(), next.end(), has_state)) {
+    // all that have the state want to go: first they hand it over, then they leave
+    if (roster.joiners.empty()) return roster.members;
+    next = roster.members;
+    room = std::max(room, next.size() + 1);
+  }
+  if (next.size() > room) next.resize(room);
   for (const Member& joiner : roster.joiners) {
-    if (next.size() < most(roster)) next.push_back(joiner);
+    if (next.size() < room) next.push_back(joiner);
   }
   return next.size() < static_cast<std::size_t>(roster.min_size) ? roster.members : next;
 }
