@@ -65,7 +65,13 @@ def act(what, job, member, say):
     elif word == "await-target":
         while member.roster.target != int(rest):
             time.sleep(0.01)
-    elif word == "kill-at-change":
+    else:
+        sabotage(word, job, member)
+
+
+def sabotage(word, job, member):
+    """Fail at a chosen place inside the library."""
+    if word == "kill-at-change":
         member.install = lambda: os.kill(os.getpid(), signal.SIGKILL)
     elif word == "lose-result":  # the step was completed, but this worker does not know
         real = member.running

@@ -10,9 +10,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import elastic_program as program
+import numpy as np
 
 from kfcore.membership import RosterStore, found_job
 from kfcore.store import StoreClient, StoreServer
@@ -20,7 +19,7 @@ from kfcore.store import StoreClient, StoreServer
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 PATIENCE_S = 100.0
-SECRET = "between us"  # noqa: S105
+SECRET = "between us"
 
 
 class ElasticWorld:
@@ -114,7 +113,7 @@ class ElasticWorld:
     # ---- what must be true of every job -------------------------------------------------
 
     def check(self) -> None:
-        """Each step committed once and alike; each sample once a pass; weights as serial ones."""
+        """Each step committed once and alike, each sample once a pass, weights as serial."""
         logs = {name: self.log(name) for name in self.workers}
         logs = {name: log for name, log in logs.items() if log}
         ids = {log[0]["id"]: name for name, log in logs.items()}
