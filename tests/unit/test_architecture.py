@@ -15,7 +15,7 @@ ALLOWED = {
     "replay": {"replay", "schedule"},
     "executor": {"executor", "schedule", "transport"},
     "session": {"session", "executor", "schedule", "transport"},
-    "monitor": {"monitor"},
+    "monitor": {"monitor", "executor"},
     "adapt": {"adapt", "monitor"},
 }
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)

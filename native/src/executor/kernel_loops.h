@@ -372,6 +372,28 @@ void divide_here(DType dtype, std::byte* data, std::int64_t count, int divisor) 
   }
 }
 
+// Sixteen independent sums: additions keep their order, and one sum would wait for itself.
+template <class T>
+double squares_here(const T* values, std::int64_t count) {
+  constexpr std::int64_t kLanes = 16;
+  double lanes[kLanes] = {};
+  const std::int64_t whole = count / kLanes * kLanes;
+  for (std::int64_t i = 0; i < whole; i += kLanes) {
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+      const auto value = static_cast<double>(values[i + lane]);
+      lanes[lane] += value * value;
+    }
+  }
+  for (std::int64_t i = whole; i < count; ++i) {
+    const auto value = static_cast<double>(values[i]);
+    lanes[i - whole] += value * value;
+  }
+  for (std::int64_t half = kLanes / 2; half > 0; half /= 2) {
+    for (std::int64_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+  }
+  return lanes[0];
+}
+
 #if defined(__F16C__)
 // Compilers do not know this one by name.
 bool machine_has_f16c() noexcept {
@@ -381,7 +403,8 @@ bool machine_has_f16c() noexcept {
 #endif
 
 constexpr Kernels kernels_named(const char* level) noexcept {
-  return {level, combine_here, divide_here, widen_here, narrow_here};
+  return {level,       combine_here,        divide_here,         widen_here,
+          narrow_here, squares_here<float>, squares_here<double>};
 }
 
 }  // namespace

@@ -19,6 +19,9 @@ struct Kernels {
   void (*divide)(DType dtype, std::byte* data, std::int64_t count, int divisor);
   void (*widen)(DType dtype, const std::byte* narrow, float* wide, std::int64_t count);
   void (*narrow)(DType dtype, const float* wide, std::byte* narrow, std::int64_t count);
+  double (*squares32)(const float* values,
+                      std::int64_t count);  // sum of squares, see kf/norm.h
+  double (*squares64)(const double* values, std::int64_t count);
 };
 
 const Kernels& portable_kernels() noexcept;
