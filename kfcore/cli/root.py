@@ -1,6 +1,7 @@
 """The root of ``kf``: finds sub-commands by name and turns errors into exit codes."""
 
 import importlib
+import os
 import sys
 import traceback
 from typing import Annotated, Any, cast
@@ -93,6 +94,27 @@ def root(
     """KungFu Lab: adaptive distributed training. One policy, two worlds."""
 
 
+def _write_out() -> OSError | None:
+    """Write what was printed; returns why that failed. What is left then is dropped."""
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        # the interpreter would try again at its end, and exit with 120
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return error
+    return None
+
+
+def _run(arguments: list[str]) -> None:
+    try:
+        get_command(app).main(args=arguments, prog_name="kf")
+    except SystemExit as end:
+        lost = _write_out()
+        if lost is not None and not end.code:
+            raise lost from None
+        raise
+
+
 def main(args: list[str] | None = None) -> None:
     """Run ``kf`` and exit.
 
@@ -104,7 +126,7 @@ def main(args: list[str] | None = None) -> None:
     """
     arguments = sys.argv[1:] if args is None else args
     try:
-        get_command(app).main(args=arguments, prog_name="kf")
+        _run(arguments)
     except KfError as error:
         if arguments[:1] == ["--debug"]:
             traceback.print_exc()
@@ -114,6 +136,7 @@ def main(args: list[str] | None = None) -> None:
         if arguments[:1] == ["--debug"]:
             traceback.print_exc()
         typer.echo(f"kf: error: {error}", err=True)
+        _write_out()
         sys.exit(EXIT_FAILED)
     except MemoryError:
         typer.echo("kf: error: not enough memory for this", err=True)

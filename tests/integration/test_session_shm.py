@@ -15,7 +15,7 @@ pytestmark = pytest.mark.processes
 
 def shared_names():
     """Everything the kernel shows by name in shared memory."""
-    return sorted(path.name for path in Path("/dev/shm").iterdir())  # noqa: S108 - only looks
+    return {path.name for path in Path("/dev/shm").iterdir()}  # noqa: S108 - only looks
 
 
 @pytest.mark.parametrize("world_size", [2, 4, 8])
@@ -79,7 +79,7 @@ def test_a_killed_rank_is_named_by_all_others_and_leaves_nothing_behind():
         outputs = world.finish()
         assert time.monotonic() - killed < 5
     assert [outputs[r] for r in (0, 1, 3)] == ["lost\ndead\n"] * 3
-    assert shared_names() == before
+    assert shared_names() <= before  # other programs may take theirs away meanwhile
 
 
 def test_a_rank_killed_while_it_connects_leaves_nothing_behind():
@@ -96,7 +96,7 @@ def test_a_rank_killed_while_it_connects_leaves_nothing_behind():
             world.workers[1].send_signal(signal.SIGKILL)
             for worker in world.workers:
                 worker.communicate(timeout=30)
-    assert shared_names() == before
+    assert shared_names() <= before  # other programs may take theirs away meanwhile
 
 
 def test_a_waiting_rank_sleeps_and_wakes():
