@@ -5,7 +5,7 @@ import re
 import pytest
 from torch_runs import PROGRAMS, run_ranks
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]
 NAMES = re.findall(
     r"^@check\ndef (\w+)", (PROGRAMS / "wrappers.py").read_text(), flags=re.MULTILINE
 )

@@ -28,7 +28,7 @@ def run_ranks(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            timeout=110,
+            timeout=380,
             check=False,
         )
     files = [folder / f"rank{rank}.json" for rank in range(workers)]

@@ -18,7 +18,7 @@ def check(fn: Callable[[], None]) -> Callable[[], None]:
 
 def run_all(rank: int) -> None:
     """All checks in order of definition; ends the process (torch's Gloo may abort at exit)."""
-    faulthandler.dump_traceback_later(90, exit=True)  # say where, rather than hang
+    faulthandler.dump_traceback_later(300, exit=True)  # say where, rather than hang
     results = {}
     for name, fn in CHECKS.items():
         try:

@@ -20,7 +20,7 @@ def failing(fn) -> str:
     return "no error"
 
 
-faulthandler.dump_traceback_later(30, exit=True)
+faulthandler.dump_traceback_later(300, exit=True)
 results = {}
 dist.init_process_group("kf")
 rank = dist.get_rank()
