@@ -37,6 +37,12 @@ class Cluster:
         doc="rate into a host is divided by 1 + this for each further connection that comes in",
         at_least=0,
     )
+    burst_kib: float = field(
+        0.0,
+        doc="token bucket: a card's first bytes in a collective pass at once",
+        unit="KiB",
+        at_least=0,
+    )
     latency_us: float = field(50.0, doc="one way, between hosts", unit="us", at_least=0)
     message_us: float = field(
         0.0, doc="sender's processor time for one message", unit="us", at_least=0

@@ -26,6 +26,7 @@ from kfsim.recall import Recall
 from kfsim.scenario import Scenario
 from kfsim.systems import Exchange, StepWork
 from kfsim.systems.kf import Kf
+from kfsim.timeline import Timeline
 from kfsim.workload import load_model
 
 __all__ = ["SimJob", "seconds"]
@@ -57,6 +58,7 @@ class SimJob:
         record: Also give the events that ``kf policy replay`` needs.
         on_row: Receives a row for each step.
         on_event: Receives each event of the controller, with ``time_s``.
+        timeline: Receives each step's times.
     """
 
     def __init__(
@@ -70,9 +72,11 @@ class SimJob:
         record: bool = False,
         on_row: Callable[[Row], None],
         on_event: Callable[[Row], None],
+        timeline: Timeline | None = None,
     ) -> None:
         self._env, self._scenario, self._gradients = env, scenario, gradients
         self._repeat, self._on_row, self._on_event = repeat, on_row, on_event
+        self._timeline = timeline
         self._model = load_model(scenario.workload.model)
         self._links = Links(scenario.cluster)
         self._recall = Recall(scenario.system)
@@ -131,6 +135,8 @@ class SimJob:
                 samples=norms.samples,
             )
             sums, maxes = job.fill(local)
+            if self._timeline is not None:
+                self._timeline.step(step, began_s, work.end_s, exchange.finish_s)
             settings = self._settings()
             mean_sq = math.nan if work.mode.averages_models else norms.mean_sq_norm
             outcome = job.step_done(sums.sum(axis=0), maxes.max(axis=0), grad_sq_norm=mean_sq)
@@ -214,6 +220,13 @@ class SimJob:
         )
 
     def _disturb(self, step: int) -> None:
+        self._links.throttle(
+            tuple(
+                (change.host, change.share)
+                for change in self._scenario.capacity
+                if _during(step, change.start_step, change.stop_step)
+            )
+        )
         self._links.disturb(
             tuple(
                 (other.host, other.direction, other.flows)

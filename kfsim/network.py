@@ -48,6 +48,7 @@ class Links:
         self._fabrics: dict[Any, _native.Fabric] = {}
         self._kept: OrderedDict[Any, tuple[_native.Replay, NDArray[np.int64]]] = OrderedDict()
         self._kept_bytes = 0
+        self._shares: tuple[tuple[int, float], ...] = ()
         self.tiers: dict[str, str] = {}
 
     @property
@@ -75,7 +76,9 @@ class Links:
             The smaller of both, > 0.
         """
         gbps = self._cluster.nic_gbps * self._cluster.efficiency(self.hosts)
-        return (gbps if cap_gbps is None else min(gbps, cap_gbps)) * _BYTES_PER_GBIT
+        slowest = min((share for _, share in self._shares), default=1.0)
+        rate = (gbps if cap_gbps is None else min(gbps, cap_gbps)) * _BYTES_PER_GBIT
+        return rate * min(1.0, slowest)
 
     @property
     def latency_s(self) -> float:
@@ -85,7 +88,7 @@ class Links:
     @property
     def state(self) -> tuple[Any, ...]:
         """All that a later call of `run` depends on beside its arguments; hashable."""
-        return (self._world_size, self._background)
+        return (self._world_size, self._background, self._shares)
 
     def resize(self, world_size: int) -> None:
         """Uses the first hosts that hold so many ranks.
@@ -108,6 +111,15 @@ class Links:
             if direction in ("out", "both"):
                 background.append((host, _OUTSIDE, count))
         self._background = tuple(background)
+
+    def throttle(self, shares: tuple[tuple[int, float], ...]) -> None:
+        """Sets what is left of some hosts' rates, until the next call.
+
+        Args:
+            shares: (host, share of both directions' rate, > 0) each; of several for one host
+                the product counts.
+        """
+        self._shares = shares
 
     def run(
         self,
@@ -137,13 +149,18 @@ class Links:
         Raises:
             UsageError: the schedule does not exist for this world, or the tier cannot model it.
         """
-        where = (self._world_size, self._background, rate_cap_gbps)
+        where = (self._world_size, self._background, rate_cap_gbps, self._shares)
         key = (spec, buffer_bytes, where, segment_bytes, unit_bytes, tier)
         if key not in self._kept:
             self._prepare(key)
         self._kept.move_to_end(key)
         replay, sent = self._kept[key]
-        return Collective(replay.run(np.ascontiguousarray(ready_s, np.float64)), sent)
+        finish_s = replay.run(np.ascontiguousarray(ready_s, np.float64))
+        if self._cluster.burst_kib > 0 and buffer_bytes > 0:
+            saved_s = self._cluster.burst_kib * 1024 / self.host_bytes_per_s(rate_cap_gbps)
+            bare = self.run(spec, 0, ready_s, unit_bytes=unit_bytes, tier=tier)
+            finish_s = np.maximum(bare.finish_s, finish_s - saved_s)
+        return Collective(finish_s, sent)
 
     def _prepare(self, key: Any) -> None:
         spec, buffer_bytes, where, segment_bytes, unit_bytes, tier = key
@@ -164,15 +181,23 @@ class Links:
             self._kept_bytes -= oldest.memory_bytes
 
     def _fabric(
-        self, world_size: int, background: tuple[tuple[int, int, int], ...], cap: float | None
+        self,
+        world_size: int,
+        background: tuple[tuple[int, int, int], ...],
+        cap: float | None,
+        shares: tuple[tuple[int, float], ...],
     ) -> _native.Fabric:
-        key = (world_size, background, cap)
+        key = (world_size, background, cap, shares)
         if key not in self._fabrics:
-            self._fabrics[key] = self._make_fabric(world_size, background, cap)
+            self._fabrics[key] = self._make_fabric(world_size, background, cap, shares)
         return self._fabrics[key]
 
     def _make_fabric(
-        self, world_size: int, background: tuple[tuple[int, int, int], ...], cap: float | None
+        self,
+        world_size: int,
+        background: tuple[tuple[int, int, int], ...],
+        cap: float | None,
+        shares: tuple[tuple[int, float], ...],
     ) -> _native.Fabric:
         c = self._cluster
         hosts = -(-world_size // c.ranks_per_host)
@@ -182,11 +207,15 @@ class Links:
         racks = c.hosts_per_rack > 0
         ingress = gbps if c.ingress_gbps is None else c.ingress_gbps * share
         into = (ingress if cap is None else min(ingress, cap)) * _BYTES_PER_GBIT
+        left = np.ones(hosts)
+        for host, part in shares:
+            if host < hosts:
+                left[host] *= part
         infinity = float("inf")
         return _native.make_fabric(
             host_of_rank=[rank // c.ranks_per_host for rank in range(world_size)],
-            egress_bytes_per_s=[rate] * hosts,
-            ingress_bytes_per_s=[into] * hosts,
+            egress_bytes_per_s=(rate * left).tolist(),
+            ingress_bytes_per_s=(into * left).tolist(),
             latency_s=c.latency_us * 1e-6,
             message_s=c.message_us * 1e-6,
             reduce_bytes_per_s=_gbytes(c.reduce_gbytes_per_s),

@@ -18,6 +18,7 @@ from kfsim.systems import System, read_system
 from kfsim.workload import model_names
 
 __all__ = [
+    "Capacity",
     "Cluster",
     "Interference",
     "NoiseLaw",
@@ -127,6 +128,16 @@ class Interference:
 
 
 @dataclass(frozen=True)
+class Capacity:
+    """A host's card that has less, or more, than its rate for a while."""
+
+    host: int = field(doc="whose card", at_least=0)
+    share: float = field(doc="times its rate, both ways", above=0)
+    start_step: int = field(1, doc="first step", at_least=1)
+    stop_step: int | None = field(None, doc="first step that is normal again", at_least=1)
+
+
+@dataclass(frozen=True)
 class ResizeEvent:
     """A change of the number of workers that the cluster imposes."""
 
@@ -175,6 +186,7 @@ class Scenario:
     noise: NoiseLaw | None = None
     task: TaskSource | None = None
     interference: tuple[Interference, ...] = ()
+    capacity: tuple[Capacity, ...] = ()
     events: tuple[ResizeEvent, ...] = ()
     resize: ResizeCost = ResizeCost()
     faults: FaultPlan = FaultPlan()  # noqa: RUF009 - immutable
@@ -217,7 +229,7 @@ _SECTIONS = {
     "task": TaskSource,
     "resize": ResizeCost,
 }
-_LISTS = {"interference": Interference, "events": ResizeEvent}
+_LISTS = {"interference": Interference, "capacity": Capacity, "events": ResizeEvent}
 _REQUIRED = ("cluster", "workload", "system")
 
 
@@ -290,6 +302,12 @@ def _check_together(scenario: Scenario) -> None:
             raise UsageError(
                 f"{path}: workload: stragglers[{place}]: rank must be < {world_size} "
                 f"(hosts * ranks_per_host), got {slow.rank}"
+            )
+    for place, change in enumerate(scenario.capacity):
+        if change.host >= scenario.cluster.hosts:
+            raise UsageError(
+                f"{path}: capacity[{place}]: host must be < {scenario.cluster.hosts} "
+                f"(cluster.hosts), got {change.host}"
             )
     for place, other in enumerate(scenario.interference):
         if other.host >= scenario.cluster.hosts:

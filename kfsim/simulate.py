@@ -3,6 +3,7 @@
 import importlib.util
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from kfsim.job import SimJob
 from kfsim.norms import Gradients, LawGradients, NoGradients, TaskGradients
 from kfsim.result import Result, summarize
 from kfsim.scenario import Scenario, TaskSource
+from kfsim.timeline import Timeline
 
 __all__ = ["simulate"]
 
@@ -28,6 +30,7 @@ def simulate(
     task: Task | Callable[[], Task] | None = None,
     *,
     record: bool = False,
+    trace: str | Path | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Result:
     """Simulates a scenario. The same arguments give the same result, byte for byte.
@@ -39,6 +42,7 @@ def simulate(
         task: A real model to train (for one repeat only), or what makes one; replaces the
             scenario's ``[task]``.
         record: Also give the ``observed`` events that ``kf policy replay`` needs.
+        trace: Also write the first repeat's steps to this file, for Perfetto.
         progress: Called after each step with steps done and steps in all.
 
     Returns:
@@ -66,31 +70,34 @@ def simulate(
         if progress is not None:
             progress(len(rows), scenario.run.steps * repeats)
 
-    for repeat in range(repeats):
-        env = simpy.Environment(initial_time=0)
-        gradients = _gradients(scenario, task, repeat)
-        job = SimJob(
-            env,
-            scenario,
-            gradients,
-            policies=[
-                load_policy(item) if isinstance(item, str) else item
-                for item in (*_own_policies(scenario), *policies)
-            ],
-            repeat=repeat,
-            record=record,
-            on_row=on_row,
-            on_event=events.append,
-        )
-        process = env.process(job.run())
-        env.run()
-        if process.is_alive:
-            raise InternalError(
-                f"{scenario.path}: no event is left, but the job waits after step "
-                f"{job.controller.step} of {scenario.run.steps} at {env.now} ns"
+    with ExitStack() as open_files:
+        timeline = None if trace is None else open_files.enter_context(Timeline(trace))
+        for repeat in range(repeats):
+            env = simpy.Environment(initial_time=0)
+            gradients = _gradients(scenario, task, repeat)
+            job = SimJob(
+                env,
+                scenario,
+                gradients,
+                policies=[
+                    load_policy(item) if isinstance(item, str) else item
+                    for item in (*_own_policies(scenario), *policies)
+                ],
+                repeat=repeat,
+                record=record,
+                on_row=on_row,
+                on_event=events.append,
+                timeline=timeline if repeat == 0 else None,
             )
-        tiers.update(job.links.tiers)
-        evaluation = gradients.evaluate()
+            process = env.process(job.run())
+            env.run()
+            if process.is_alive:
+                raise InternalError(
+                    f"{scenario.path}: no event is left, but the job waits after step "
+                    f"{job.controller.step} of {scenario.run.steps} at {env.now} ns"
+                )
+            tiers.update(job.links.tiers)
+            evaluation = gradients.evaluate()
     return Result(tuple(rows), tuple(events), summarize(scenario, rows, tiers, evaluation))
 
 

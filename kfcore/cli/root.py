@@ -26,6 +26,7 @@ COMMANDS = {
     "run": "Run a program as n worker processes, on one host or several.",
     "schedule": "List, show, validate and price communication schedules.",
     "sim": "Simulate a cluster from a scenario file.",
+    "sweep": "Simulate a scenario at every combination of some keys.",
 }
 EXIT_FAILED, EXIT_USAGE = 1, 2
 

@@ -59,6 +59,9 @@ def sim(
     out: Annotated[
         Path | None, typer.Option(help="Write rows.csv, events.jsonl, summary.json here.")
     ] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="Write the steps to this file, for ui.perfetto.dev.")
+    ] = None,
     record: Annotated[
         bool,
         typer.Option("--record", help="Also log what policies saw, for `kf policy replay`."),
@@ -90,6 +93,7 @@ def sim(
             checked,
             policies=policy or (),
             record=record,
+            trace=trace,
             progress=lambda done, total: bar.update(steps, completed=done, total=total),
         )
     if out is not None:
