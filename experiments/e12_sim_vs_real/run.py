@@ -23,7 +23,8 @@ from kfcore.errors import KfError, UsageError
 from kfsim.cluster import Cluster
 from kfsim.network import Links
 
-ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 SCHEDULES = (
     "ring",
     "star",
@@ -133,7 +134,7 @@ def _measure(
     tools: Any, count: int, rate: int, disturbance: str, spec: str, sizes: tuple[int, ...]
 ) -> list[dict[str, Any]]:
     """Medians of the real core; the slowest rank counts (kfcore.bench)."""
-    words = [sys.executable, "-m", "kfcore.bench", spec, "-", *map(str, sizes)]
+    words = [sys.executable, str(HERE / "worker.py"), spec, *map(str, sizes)]
     with tools.Hosts(count, rate_mbit=rate, shape_ingress=True) as made:
         if disturbance == "slow link":
             made.set_rate(count - 1, rate * SLOW_SHARE)
@@ -189,7 +190,7 @@ def _simulate(row: dict[str, Any], constants: dict[str, float]) -> float:
 def _fit(rows: list[dict[str, Any]]) -> dict[str, float]:
     """Least squares of logarithms over a grid of both constants."""
     best, least = {"tcp_efficiency": 0.95, "latency_us": 100.0}, math.inf
-    for share in np.linspace(0.86, 0.96, 11):
+    for share in np.linspace(0.8, 0.96, 17):
         for latency_us in np.geomspace(20, 1000, 18):
             trial = {"tcp_efficiency": float(share), "latency_us": float(latency_us)}
             loss = sum(math.log(_simulate(row, trial) / row["real_s"]) ** 2 for row in rows)
