@@ -14,6 +14,7 @@ from rich.table import Table
 from kfcore import schedule as schedules
 from kfcore.bench import Row, all_reduce_rows, parse_bytes
 from kfcore.compare.command import PEERS, Choice, run_against
+from kfcore.compare.places import parse_rate_mbit
 from kfcore.errors import KfError, UsageError
 from kfcore.launch import LaunchSpec, launch
 from kfcore.world import inproc_world
@@ -74,6 +75,17 @@ def all_reduce(  # noqa: PLR0917 - typer calls it by name
         list[str] | None,
         typer.Option(metavar="NAME=PATH", help="Interpreter of a system. Repeatable."),
     ] = None,
+    hosts: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="With --against: run on so many hosts made of network namespaces (needs root "
+            "and a checkout); the ranks are shared out equally.",
+        ),
+    ] = 1,
+    rate: Annotated[
+        str | None, typer.Option(help="With --hosts: rate of each host's link, e.g. 1gbit.")
+    ] = None,
     plot: Annotated[
         Path | None, typer.Option(help="With --against: draw a figure into this file.")
     ] = None,
@@ -87,8 +99,19 @@ def all_reduce(  # noqa: PLR0917 - typer calls it by name
         raise UsageError(f"transport must be one of {', '.join(TRANSPORTS)}, got {transport!r}")
     schedules.build(schedule, world_size)  # a wrong spec is one error and not one a rank
     wanted = [parse_bytes(size) for size in sizes.split(",")]
+    if against is None and (hosts > 1 or rate is not None):
+        raise UsageError("--hosts and --rate belong to --against")
     if against is not None:
-        choice = Choice(world_size, rounds, resnet50, floor and world_size == 2, plot, as_json)
+        choice = Choice(
+            world_size,
+            rounds,
+            resnet50,
+            floor and world_size == 2 and hosts == 1,
+            plot,
+            as_json,
+            hosts,
+            None if rate is None else parse_rate_mbit(rate),
+        )
         run_against(against.split(","), wanted, python or [], choice)
         return
     if transport == "inproc":

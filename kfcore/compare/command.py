@@ -1,6 +1,9 @@
 """``kf bench ... --against``: ours beside other systems."""
 
+import contextlib
 import json
+import signal
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,10 +13,11 @@ from rich.progress import Progress
 
 from kfcore.compare import report
 from kfcore.compare.contenders import CONTENDERS, Contender, find_python, missing_reason
+from kfcore.compare.places import Place, ThisHost, cluster
 from kfcore.compare.runner import RESNET50_BYTES, Case, compare, floors
 from kfcore.errors import UsageError
 
-__all__ = ["PEERS", "Choice", "run_against"]
+__all__ = ["PEERS", "Choice", "ending_on_signals", "present", "run_against"]
 
 OURS = ("kf", "kf-registered")
 PEERS = tuple(name for name in CONTENDERS if name not in OURS)
@@ -29,6 +33,8 @@ class Choice:
     floor: bool
     plot: Path | None
     as_json: bool
+    hosts: int = 1
+    rate_mbit: float | None = None
 
 
 def run_against(names: list[str], sizes: list[int], python: list[str], choice: Choice) -> None:
@@ -45,12 +51,21 @@ def run_against(names: list[str], sizes: list[int], python: list[str], choice: C
         KfError: A contender failed.
     """
     pythons = dict(_pair(text) for text in python)
-    contenders = [CONTENDERS[name] for name in OURS] + _present(names, pythons)
+    contenders = [CONTENDERS[name] for name in OURS] + present(names, pythons)
     cases = [Case("all_reduce", size) for size in sizes]
     if choice.resnet50:
         cases.append(Case("resnet50", RESNET50_BYTES))
     console = Console(stderr=True)
-    with Progress(console=console, transient=True) as progress:
+    place: contextlib.AbstractContextManager[Place] = (
+        cluster(choice.hosts, choice.rate_mbit)
+        if choice.hosts > 1
+        else contextlib.nullcontext(ThisHost())
+    )
+    with (
+        ending_on_signals(),
+        place as hosts,
+        Progress(console=console, transient=True) as progress,
+    ):
         task = progress.add_task("", total=len(contenders) * len(cases) * choice.rounds)
 
         def on_block(text: str) -> None:
@@ -62,6 +77,7 @@ def run_against(names: list[str], sizes: list[int], python: list[str], choice: C
             world_size=choice.world_size,
             rounds=choice.rounds,
             pythons=pythons,
+            place=hosts,
             on_block=on_block,
         )
     floor_rows = floors(sizes) if choice.floor else []
@@ -74,17 +90,44 @@ def run_against(names: list[str], sizes: list[int], python: list[str], choice: C
         Console().print(report.table(samples, floor_rows))
 
 
-def _present(names: list[str], pythons: dict[str, str]) -> list[Contender]:
-    present = []
+@contextlib.contextmanager
+def ending_on_signals() -> Iterator[None]:
+    """Turn SIGTERM and SIGHUP into SystemExit, so that no contender is left behind."""
+
+    def leave(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    old = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+def present(names: list[str], pythons: dict[str, str]) -> list[Contender]:
+    """The contenders that are installed here; says of the others how to get them.
+
+    Args:
+        names: Of contenders other than ours.
+        pythons: Interpreters by name of contender.
+
+    Returns:
+        In the order of the names.
+
+    Raises:
+        UsageError: An unknown name.
+    """
+    found = []
     for name in names:
         if name not in PEERS:
             raise UsageError(f"--against takes {', '.join(PEERS)}; got {name!r}")
         reason = missing_reason(CONTENDERS[name], find_python(CONTENDERS[name], pythons))
         if reason is None:
-            present.append(CONTENDERS[name])
+            found.append(CONTENDERS[name])
         else:
             typer.echo(f"kf: left out: {reason}", err=True)
-    return present
+    return found
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["CONTENDERS", "Contender", "command", "find_python", "missing_reason"]
+from kfcore.compare.places import Place
+
+__all__ = ["CONTENDERS", "Contender", "Start", "find_python", "missing_reason", "starts"]
 
 WORKER = Path(__file__).with_name("worker.py")
 
@@ -109,6 +111,21 @@ def missing_reason(contender: Contender, python: str) -> str | None:
     return f"{name}: {python} cannot import {module}; get it with {contender.how_to_get}"
 
 
+@dataclass(frozen=True)
+class Start:
+    """A program to start.
+
+    Attributes:
+        host: On which host of the place.
+        words: The command.
+        variables: Environment variables to add.
+    """
+
+    host: int
+    words: list[str]
+    variables: dict[str, str]
+
+
 def _free_port() -> int:
     # torch.distributed wants a port before it runs; a collision shows as an error
     with socket.socket() as probe:
@@ -117,57 +134,137 @@ def _free_port() -> int:
         return port
 
 
-def command(
-    contender: Contender, python: str, world_size: int, controller: tuple[str, ...]
-) -> list[tuple[list[str], dict[str, str]]]:
-    """The processes to start for a contender.
+def starts(
+    contender: Contender,
+    python: str,
+    place: Place,
+    ranks_per_host: int,
+    controller: tuple[str, str],
+) -> list[Start]:
+    """The programs to start for a contender.
 
     Args:
         contender: One of `CONTENDERS`.
         python: Its interpreter.
-        world_size: Number of ranks.
-        controller: Host, port and token for the worker.
+        place: Where its ranks run; ranks of a host in a row.
+        ranks_per_host: Ranks on each host.
+        controller: Socket and token for the worker.
 
     Returns:
-        Commands with the environment variables to add: one a rank, or one launcher for all.
+        One a rank, or one launcher for all, on host 0.
     """
     worker = [python, str(WORKER), contender.backend, *controller]
     variables = {"OMP_NUM_THREADS": "1", **contender.variables}
     folder = Path(python).parent
-    if contender.launcher == "kf":
-        run = [python, "-m", "kfcore", "run", "-n", str(world_size), "--no-prefix", "--"]
-        return [([*run, *worker], variables)]
-    if contender.launcher == "horovodrun":
-        run = [str(folder / "horovodrun"), "-np", str(world_size), "--gloo"]
-        hosts = ["-H", f"localhost:{world_size}"]
-        return [([*run, *hosts, *worker], variables | _with_path(folder))]
+    world_size = place.count * ranks_per_host
     if contender.launcher == "mpiexec":
         run = [str(folder / "mpiexec"), "-n", str(world_size)]
-        if contender.backend == "openmpi":
-            run += ["--oversubscribe"]
-            variables |= {
-                "OMPI_ALLOW_RUN_AS_ROOT": "1",
-                "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-                "PRTE_ALLOW_RUN_AS_ROOT": "1",
-                "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-            }
-        return [([*run, *contender.options, *worker], variables | _with_path(folder))]
+        given = mpi_options(contender, place, ranks_per_host, Path(controller[0]).parent)
+        return [Start(0, [*run, *given, *worker], variables | _MPI_ROOT | _with_path(folder))]
+    if place.count > 1 or contender.launcher == "env":
+        return _ranks(contender, place, ranks_per_host, worker, variables)
+    if contender.launcher == "kf":
+        run = [python, "-m", "kfcore", "run", "-n", str(world_size), "--no-prefix", "--"]
+        return [Start(0, [*run, *worker], variables)]
+    run = [str(folder / "horovodrun"), "-np", str(world_size), "--gloo"]
+    hosts = ["-H", f"localhost:{world_size}"]
+    return [Start(0, [*run, *hosts, *worker], variables | _with_path(folder))]
+
+
+_MPI_ROOT = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_ALLOW_RUN_AS_ROOT": "1",
+    "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+}
+
+
+def mpi_options(
+    contender: Contender, place: Place, ranks_per_host: int, folder: Path
+) -> list[str]:
+    """Options of mpiexec for several hosts, and a program with which it reaches them.
+
+    Args:
+        contender: One of the MPIs.
+        place: The hosts.
+        ranks_per_host: Ranks on each.
+        folder: Where the program may be written.
+
+    Returns:
+        Words for the command line.
+    """
+    openmpi = contender.backend == "openmpi"
+    if place.count == 1:
+        return (["--oversubscribe"] if openmpi else []) + list(contender.options)
+    addresses = [place.address(host) for host in range(place.count)]
+    cases = "".join(
+        f"  {address}) space={place.namespace(host)}; name=kfhost{host};;\n"
+        for host, address in enumerate(addresses)
+    )
+    agent = folder / "agent.sh"
+    agent.write_text(
+        "#!/bin/sh\n# stands in for ssh: options, a host, a command\n"
+        'while [ "${1#-}" != "$1" ]; do shift; done\nhost=$1; shift\n'
+        f"case $host in\n{cases}esac\n"
+        'exec ip netns exec "$space" unshare --uts sh -c "hostname $name; $*"\n'
+    )
+    agent.chmod(0o755)
+    if openmpi:
+        slots = ",".join(f"{address}:{ranks_per_host}" for address in addresses)
+        mapping = f"ppr:{ranks_per_host}:node:oversubscribe"
+        reach = ["--prtemca", "plm_ssh_agent", str(agent)]
+        return ["--host", slots, "--map-by", mapping, *reach]
+    slots = ",".join(f"{address}:{ranks_per_host}" for address in addresses)
+    return ["-hosts", slots, "-launcher", "ssh", "-launcher-exec", str(agent), "-iface", "eth0"]
+
+
+def _ranks(
+    contender: Contender,
+    place: Place,
+    ranks_per_host: int,
+    worker: list[str],
+    variables: dict[str, str],
+) -> list[Start]:
+    """A program a rank, which finds its place in the environment."""
     port = str(_free_port())
-    return [
-        (
-            worker,
-            variables
-            | {
-                "RANK": str(rank),
-                "LOCAL_RANK": str(rank),
-                "WORLD_SIZE": str(world_size),
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": port,
-            },
-        )
-        for rank in range(world_size)
-    ]
+    size = place.count * ranks_per_host
+    network = {"GLOO_SOCKET_IFNAME": place.interface} if place.interface else {}
+    starts = []
+    for rank in range(size):
+        host, local = divmod(rank, ranks_per_host)
+        names = {
+            "RANK": rank,
+            "LOCAL_RANK": local,
+            "WORLD_SIZE": size,
+            "LOCAL_WORLD_SIZE": ranks_per_host,
+        }
+        own = {name: str(value) for name, value in names.items()}
+        own |= {"MASTER_ADDR": place.address(0), "MASTER_PORT": port}
+        if contender.launcher == "horovodrun":
+            own |= _horovod(place, rank, ranks_per_host)
+        starts.append(Start(host, worker, variables | network | own))
+    return starts
+
+
+def _horovod(place: Place, rank: int, ranks_per_host: int) -> dict[str, str]:
+    """What horovodrun would set, but for the port; worker.py starts the server it is of."""
+    host, local = divmod(rank, ranks_per_host)
+    slots = ",".join(f"{place.address(h)}:{ranks_per_host}" for h in range(place.count))
+    return {
+        "HOROVOD_HOSTNAME": place.address(host),
+        "HOROVOD_RANK": str(rank),
+        "HOROVOD_SIZE": str(place.count * ranks_per_host),
+        "HOROVOD_LOCAL_RANK": str(local),
+        "HOROVOD_LOCAL_SIZE": str(ranks_per_host),
+        "HOROVOD_CROSS_RANK": str(host),
+        "HOROVOD_CROSS_SIZE": str(place.count),
+        "HOROVOD_CONTROLLER": "gloo",
+        "HOROVOD_CPU_OPERATIONS": "gloo",
+        "HOROVOD_GLOO_IFACE": place.interface or "lo",
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": place.address(0),
+        "KF_BENCH_HOROVOD_HOSTS": slots,
+    }
 
 
 def _with_path(folder: Path) -> dict[str, str]:
-    return {"PATH": f"{folder}{os.pathsep}{os.defpath}"}
+    return {"PATH": f"{folder}{os.pathsep}/usr/sbin{os.pathsep}/sbin{os.pathsep}{os.defpath}"}

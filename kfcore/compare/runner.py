@@ -16,13 +16,13 @@ from typing import IO, Any
 import numpy as np
 
 from kfcore import _native
-from kfcore.compare.contenders import Contender, command, find_python
-from kfcore.config import environment_with
+from kfcore.compare.contenders import Contender, find_python, starts
+from kfcore.compare.places import Place, ThisHost
 from kfcore.errors import DeadlineError, InternalError, KfError, UsageError
 
 __all__ = ["Case", "Sample", "compare", "floors"]
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 180.0  # importing torch takes long on a busy machine
 BLOCK_TIMEOUT_S = 120.0
 BLOCK_BYTES = 64 << 20  # reduced in one block: large buffers get few operations
 RESNET50_BYTES = 4 * 25_557_032
@@ -73,29 +73,31 @@ class Sample:
 class _Group:
     """The running ranks of one contender: stopped whenever it is not their turn."""
 
-    def __init__(self, contender: Contender, python: str, world_size: int) -> None:
+    def __init__(
+        self, contender: Contender, python: str, place: Place, ranks_per_host: int
+    ) -> None:
         self.contender = contender
         self._token = secrets.token_hex(8)
+        self._folder = tempfile.TemporaryDirectory(prefix="kf-bench-")
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         self._streams: list[IO[str]] = []
         self._pids: list[int] = []
         self._processes: list[subprocess.Popen[bytes]] = []
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            address = ("127.0.0.1", str(server.getsockname()[1]), self._token)
-            for words, variables in command(contender, python, world_size, address):
-                process = subprocess.Popen(
-                    words,
-                    env=environment_with(variables),
-                    stdin=subprocess.DEVNULL,
-                    stdout=self._log,
-                    stderr=subprocess.STDOUT,
-                )
-                self._processes.append(process)
-            try:
-                self._accept(server, world_size)
-            except BaseException:
-                self.close()
-                raise
+        # a path is reached from every network namespace
+        path = f"{self._folder.name}/controller"
+        try:
+            with socket.socket(socket.AF_UNIX) as server:
+                server.bind(path)
+                server.listen()
+                for each in starts(
+                    contender, python, place, ranks_per_host, (path, self._token)
+                ):
+                    process = place.start(each.host, each.words, each.variables, self._log)
+                    self._processes.append(process)
+                self._accept(server, place.count * ranks_per_host)
+        except BaseException:
+            self.close(kill=True)
+            raise
 
     def _accept(self, server: socket.socket, world_size: int) -> None:
         server.settimeout(1.0)
@@ -161,34 +163,43 @@ class _Group:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
-    def close(self) -> None:
-        """End all ranks."""
-        self._signal(signal.SIGCONT)
+    def close(self, *, kill: bool = False) -> None:
+        """End all ranks; ``kill``: at once, whatever they are doing."""
+        self._signal(signal.SIGKILL if kill else signal.SIGCONT)
         for stream in self._streams:
             with contextlib.suppress(OSError):
                 stream.close()
         for process in self._processes:
-            try:
-                process.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                process.terminate()
-                process.wait()
+            if kill:
+                process.terminate()  # a launcher takes its ranks along
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                try:
+                    process.wait(timeout=10)
+                except subprocess.TimeoutExpired:
+                    process.send_signal(number)
+            process.wait()
         self._log.close()
+        self._folder.cleanup()
 
 
 @contextlib.contextmanager
 def _groups(
-    contenders: Sequence[Contender], pythons: Mapping[str, str], world_size: int
+    contenders: Sequence[Contender],
+    pythons: Mapping[str, str],
+    place: Place,
+    ranks_per_host: int,
 ) -> Iterator[list[_Group]]:
     groups: list[_Group] = []
+    done = False
     try:
         for contender in contenders:
             python = find_python(contender, pythons)
-            groups.append(_Group(contender, python, world_size))
+            groups.append(_Group(contender, python, place, ranks_per_host))
         yield groups
+        done = True
     finally:
         for group in groups:
-            group.close()
+            group.close(kill=not done)
 
 
 def compare(
@@ -198,7 +209,9 @@ def compare(
     world_size: int,
     rounds: int = 5,
     pythons: Mapping[str, str] | None = None,
+    place: Place | None = None,
     on_block: Callable[[str], None] | None = None,
+    on_sample: Callable[[Sample], None] | None = None,
 ) -> list[Sample]:
     """Measure contenders against each other.
 
@@ -208,23 +221,31 @@ def compare(
     Args:
         contenders: Who takes part; each is verified against closed-form values first.
         cases: What is measured.
-        world_size: Number of ranks, all on this host.
+        world_size: Number of ranks; equally many on each host of the place.
         rounds: Blocks a contender and case, >= 1.
         pythons: Interpreters by name of contender; see `find_python`.
+        place: Where the ranks run; None: on this host.
         on_block: Told before each block what comes.
+        on_sample: Told each sample as soon as it is complete.
 
     Returns:
         One sample for each case and contender, in that order.
 
     Raises:
-        UsageError: ``rounds`` or ``world_size`` is below 1.
+        UsageError: ``rounds`` or ``world_size`` is below 1, or the hosts cannot have equally
+            many ranks.
         KfError: A contender did not start, died, or hung.
         InternalError: A contender's sums were wrong.
     """
     if rounds < 1 or world_size < 1:
         raise UsageError(f"rounds and world_size must be >= 1, got {rounds} and {world_size}")
-    samples = []
-    with _groups(contenders, pythons or {}, world_size) as groups:
+    hosts: Place = place or ThisHost()
+    if world_size % hosts.count:
+        raise UsageError(
+            f"world_size must be a multiple of the {hosts.count} hosts, got {world_size}"
+        )
+    samples: list[Sample] = []
+    with _groups(contenders, pythons or {}, hosts, world_size // hosts.count) as groups:
         for case in cases:
             iterations = min(200, max(3, BLOCK_BYTES // max(case.buffer_bytes, 1)))
             times: dict[str, list[list[float]]] = {g.contender.name: [] for g in groups}
@@ -236,7 +257,10 @@ def compare(
                         on_block(f"{case.name} {case.buffer_bytes} {name}")
                     warmup = max(2, iterations // 10)
                     times[name].append(group.measure(case, iterations, warmup))
-            samples += [_sample(g.contender.name, case, world_size, times) for g in groups]
+            for group in groups:
+                samples.append(_sample(group.contender.name, case, world_size, times))
+                if on_sample is not None:
+                    on_sample(samples[-1])
     return samples
 
 

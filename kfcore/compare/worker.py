@@ -5,11 +5,13 @@ this package. It connects to the controller, then obeys one JSON command a line:
 ``{"case", "count", "iterations", "warmup"}`` is answered by ``{"times_s": [...]}``; waiting for
 a command blocks in the kernel, so a contender that is not measured uses no CPU.
 
-    python worker.py BACKEND HOST PORT TOKEN
+    python worker.py BACKEND SOCKET TOKEN
 """
 
+import ctypes
 import json
 import os
+import signal
 import socket
 import sys
 import time
@@ -20,6 +22,7 @@ from typing import Any
 import numpy as np
 
 Buffer = Any  # a float32 array
+PR_SET_PDEATHSIG = 1
 
 # Parameters of torchvision's ResNet-50, forward order: 161 tensors, 25,557,032 elements.
 # Source: He et al., "Deep residual learning for image recognition", CVPR 2016, table 1.
@@ -129,8 +132,29 @@ class Horovod(Backend):
 
         torch.set_num_threads(1)
         self.torch, self.hvd = torch, hvd
+        if "KF_BENCH_HOROVOD_HOSTS" in os.environ:
+            self._meet(os.environ["KF_BENCH_HOROVOD_HOSTS"])
         hvd.init()
         self.rank, self.world_size = hvd.rank(), hvd.size()
+
+    def _meet(self, hosts: str) -> None:
+        """Does what horovodrun does, which reaches other hosts by ssh only."""
+        from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
+        from horovod.runner.http.http_server import RendezvousServer
+
+        note = sys.argv[2] + ".port"
+        if os.environ["HOROVOD_RANK"] == "0":
+            size = int(os.environ["HOROVOD_SIZE"])
+            self.server = RendezvousServer()
+            port = self.server.start()
+            self.server.init(get_host_assignments(parse_hosts(hosts), size))
+            with open(note + ".new", "w") as file:
+                file.write(str(port))
+            os.rename(note + ".new", note)
+        while not os.path.exists(note):
+            time.sleep(0.02)
+        with open(note) as file:
+            os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"] = file.read()
 
     def all_reduce(self, buffer: Buffer) -> None:
         self.hvd.allreduce_(self.torch.from_numpy(buffer), op=self.hvd.Sum, name="b")
@@ -214,9 +238,12 @@ def measure(backend: Backend, case: Case, command: dict[str, Any]) -> list[float
 
 def main() -> None:
     """Serves the controller until it closes the connection."""
-    name, host, port, token = sys.argv[1:]
+    name, path, token = sys.argv[1:]
+    # stopped (SIGSTOP) when its parent dies, it could not see the connection close
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     backend = BACKENDS[name]()
-    with socket.create_connection((host, int(port))) as connection:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(path)
         stream = connection.makefile("rw")
 
         def answer(**fields: Any) -> None:
