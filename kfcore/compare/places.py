@@ -122,7 +122,9 @@ def cluster(count: int, rate_mbit: float | None) -> Iterator[Cluster]:
     reason = tool.why_not()
     if reason:
         raise UsageError(f"--hosts cannot be made here: {reason}")
-    with tool.Hosts(count, rate_mbit=rate_mbit, shape_ingress=False) as hosts:
+    # Gloo asks what the host's own name resolves to
+    names = "127.0.0.1 localhost\n{address} kfhost{host}\n"
+    with tool.Hosts(count, rate_mbit=rate_mbit, hosts_file=names) as hosts:
         yield Cluster(hosts)
 
 
