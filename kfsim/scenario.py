@@ -15,7 +15,7 @@ from kfcore.faults import FaultPlan, parse_faults
 from kfsim.cluster import Cluster
 from kfsim.fields import field, read
 from kfsim.systems import System, read_system
-from kfsim.workload import model_names
+from kfsim.workload import load_model
 
 __all__ = [
     "Capacity",
@@ -60,7 +60,7 @@ class Straggler:
 class Workload:
     """What a worker computes in one step."""
 
-    model: str = field(doc="tensor table", choices=model_names())
+    model: str = field(doc="tensor table: a stored one's name, or a CSV file")
     samples_per_s: float = field(doc="of one device, without communication", above=0)
     local_batch: int = field(doc="samples a rank and step at the start", at_least=1)
     learning_rate: float = field(0.1, doc="at the start", at_least=0)
@@ -297,6 +297,10 @@ def parse(raw: Mapping[str, Any], path: str = "scenario") -> Scenario:
 def _check_together(scenario: Scenario) -> None:
     """Rules that span tables."""
     path, world_size = scenario.path, scenario.world_size
+    try:
+        load_model(scenario.workload.model)
+    except UsageError as error:
+        raise UsageError(f"{path}: workload: {error}") from error
     for place, slow in enumerate(scenario.workload.stragglers):
         if slow.rank >= world_size:
             raise UsageError(

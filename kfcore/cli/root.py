@@ -27,6 +27,7 @@ COMMANDS = {
     "schedule": "List, show, validate and price communication schedules.",
     "sim": "Simulate a cluster from a scenario file.",
     "sweep": "Simulate a scenario at every combination of some keys.",
+    "workload": "Make workloads for the simulator.",
 }
 EXIT_FAILED, EXIT_USAGE = 1, 2
 
