@@ -11,6 +11,7 @@ import typer
 from kfcore.policy.base import HOOKS, Policy
 from kfcore.policy.load import BUILT_IN, find_policy, load_policy
 from kfcore.policy.replay import replay
+from kfcore.policy.trials import read_trials, to_csv
 
 app = typer.Typer(
     help="List, show and replay policies.",
@@ -86,3 +87,16 @@ def replay_log(
             ", ".join(f"{key} {value}" for key, value in row.items() if value not in ("", None))
         )
     typer.echo(f"{len(rows)} actions")
+
+
+@app.command("trials")
+def list_trials(
+    log: Annotated[Path, typer.Argument(help="events.jsonl of a run that tuned.")],
+    out: Annotated[Path | None, typer.Option(help="Write CSV here instead.")] = None,
+) -> None:
+    """Print what a tuning policy tried and chose, as CSV with units in the header."""
+    text = to_csv(read_trials(log))
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        out.write_text(text, encoding="utf-8")
