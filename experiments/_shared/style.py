@@ -12,6 +12,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
+from PIL import Image
 
 from experiments._shared.stats import Interval
 
@@ -216,4 +217,6 @@ def save(figure: Figure, stem: Path) -> list[Path]:
             paths[0], dpi=DPI, metadata={"Software": None}, pil_kwargs={"optimize": True}
         )
         figure.savefig(paths[1], metadata={"CreationDate": None})
+    with Image.open(paths[0]) as image:  # few colours: a third of the size
+        image.convert("RGB").quantize(128).save(paths[0], optimize=True)
     return paths

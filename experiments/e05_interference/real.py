@@ -1,6 +1,7 @@
 """The real side of e05: six hosts as network namespaces, and one that disturbs the first."""
 
 import json
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -34,7 +35,7 @@ def real_rates(out: Path, policies: list[str], seed: int) -> list[tuple[int, flo
         _wait(lambda: len(_lines(log)) >= DISTURBED_FROM - 1, ranks, folder)
         address = hosts.address(0)
         source = [sys.executable, str(HERE / "traffic.py"), "source", address, str(STREAMS)]
-        hosts.start(HOSTS, source)
+        hosts.start(HOSTS, source, stderr=subprocess.DEVNULL)  # it is cut off at the end
         _wait(lambda: all(rank.poll() is not None for rank in ranks), ranks, folder)
     rows = [json.loads(line) for line in _lines(log)]
     return [(row["step"], row["samples_per_s"], row["root"]) for row in rows]

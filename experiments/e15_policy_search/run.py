@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from experiments._shared.grid import grid, repeat_seeds
 from experiments._shared.record import RowWriter, read_rows
@@ -36,6 +37,7 @@ VALUES = ("steps_to_target", "samples_to_target", "time_to_target_s", "last_loca
 def run(out: Path, seed: int, quick: bool, progress: Progress) -> dict[str, Any]:
     """The grid in the simulator, then winner and fixed batch on real processes."""
     size = "quick" if quick else "full"
+    torch.set_num_threads(1)  # small tensors: a second thread only waits
     seeds = repeat_seeds(seed, REPEATS[size])
     choices = [NONE, *grid(**CHOICES[size])]
     total = len(seeds) * (len(choices) + 2)

@@ -78,6 +78,13 @@ def test_e04_adaptive_batch_is_faster_and_untuned_large_batch_behind(run_small):
     assert found["cifar10_adaptive_hours"] < found["cifar10_small_hours"]
 
 
+def test_e11_policy_holds_the_deadline_for_less_than_static_choices(run_small):
+    found = run_small("e11", REPEATS={"quick": 1})
+    assert found["policy_met"] == found["policy_beats_on_demand"] == found["markets"] == 4
+    for law in ("bamboo", "calm", "scarce", "bursts"):
+        assert found[f"{law}_policy_usd"] < found[f"{law}_spot_restart_usd"]
+
+
 def test_e15_search_finds_the_fastest_choice(run_small):
     def no_processes(out, choice, seed):
         return sys.modules["_kf_e15_policy_search_run"].simulated(out, choice, seed)
