@@ -14,7 +14,7 @@ CMAKE_FLAGS := -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 DEMO_OUT ?= out/demo
 
 .DELETE_ON_ERROR:
-.PHONY: help demo paper test lint format bench sanitize sanitize-python fuzz test-native test-python test-slow stub inplace clean
+.PHONY: help demo paper test lint format bench sanitize sanitize-python fuzz test-native test-python test-slow stub inplace clean soak
 
 help:
 	@echo 'make demo      build, run one policy in both worlds and the scaling experiment, draw figures'
@@ -24,6 +24,7 @@ help:
 	@echo 'make lint      format, types, docstrings, import directions'
 	@echo 'make format    rewrite the sources in the agreed format'
 	@echo 'make bench     native and Python benchmarks (speed; never part of make test)'
+	@echo 'make soak      random faults on elastic jobs for SOAK_SECONDS (1800); prints the seed of each'
 	@echo 'make sanitize  native tests under ASan+UBSan and TSan (sanitize-python: worlds of processes)'
 	@echo 'make fuzz      fuzz what strangers and peers may send (FUZZ_S seconds a target)'
 
@@ -89,6 +90,12 @@ test-python: $(VENV)/.installed
 # Large sizes, random and exhaustive tests; not part of the gate.
 test-slow: $(VENV)/.installed
 	$(PY) -m pytest -m slow --timeout 1800
+
+# Random faults on elastic jobs, for SOAK_SECONDS; SOAK_HOSTS=4 (root) runs workers in namespace hosts.
+SOAK_SECONDS ?= 1800
+SOAK_HOSTS ?= 0
+soak: $(VENV)/.installed
+	$(PY) tools/soak.py --seconds $(SOAK_SECONDS) --hosts $(SOAK_HOSTS) $(if $(SOAK_SEED),--seed $(SOAK_SEED))
 
 sanitize: $(VENV)/.deps
 	for kind in address,undefined thread; do \

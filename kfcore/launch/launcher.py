@@ -9,8 +9,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import BinaryIO
 
+from kfcore.address import outward_host
 from kfcore.config import Config
-from kfcore.errors import TransportError
+from kfcore.errors import TransportError, UsageError
 from kfcore.launch.hosts import Place
 from kfcore.launch.note import read_job, take_index
 from kfcore.launch.spec import LaunchResult, LaunchSpec, resolve_command
@@ -58,7 +59,7 @@ def launch(
         secret = spec.secret or secrets.token_hex(32)
         job_id = secrets.token_hex(8)
         if spec.store is None:
-            host = store_host(places, spec.interface)
+            host = _store_host(spec, places)
             address = stack.enter_context(StoreServer(host, secret=secret)).address
         else:
             address = f"{spec.store.rstrip('/')}/{job_id}"
@@ -119,6 +120,15 @@ def join(
         ]
     out = sys.stdout.buffer if stdout is None else stdout
     return _drive(Supervisor(spec, out, sys.stderr.buffer, command, job), places)
+
+
+def _store_host(spec: LaunchSpec, places: list[Place]) -> str:
+    if spec.elastic is None:
+        return store_host([place.host for place in places], spec.interface)
+    if spec.discovery is not None:  # hosts may come that nobody knows yet
+        with suppress(UsageError):
+            return outward_host(Config(interface=spec.interface))
+    return store_host([host.name for host in spec.hosts], spec.interface)
 
 
 def _forget(etcd: EtcdClient) -> None:

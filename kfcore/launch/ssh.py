@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -117,11 +117,11 @@ def is_here(name: str) -> bool:
     return bool(found & {interface.host for interface in interfaces()})
 
 
-def store_host(places: Sequence[Place], interface: str | None) -> str:
+def store_host(names: Iterable[str], interface: str | None) -> str:
     """Where the launcher's store has to listen so that all workers reach it.
 
     Args:
-        places: Of all ranks.
+        names: Hosts that workers may run on.
         interface: As `kfcore.config.Config.interface`.
 
     Returns:
@@ -131,7 +131,7 @@ def store_host(places: Sequence[Place], interface: str | None) -> str:
     Raises:
         UsageError: No way leads there; the text names the address and the option to set.
     """
-    away = [place.host for place in places if not is_here(place.host)]
+    away = [name for name in names if not is_here(name)]
     if not away:
         return "127.0.0.1"
     if interface is not None:

@@ -60,8 +60,8 @@ def test_only_config_reads_the_environment() -> None:
         for path in (ROOT / package).rglob("*.py")
         if re.search(r"os\.environ|os\.getenv|getenv\(", path.read_text())
     }
-    # the stub runs on another host, alone, with the standard library only; the worker runs under
-    # another system's Python, where this package is not
+    # the stub runs on another host, alone, with the standard library only; the worker runs
+    # under another system's Python, where this package is not
     assert readers <= {
         "kfcore/config.py",
         "kfcore/launch/stub.py",
