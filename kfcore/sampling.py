@@ -175,5 +175,6 @@ class DataPass:
         back = np.isin(head, samples)
         if int(back.sum()) != len(samples):
             raise UsageError(f"of {len(samples)} samples {int(back.sum())} were handed out")
-        self._order[: self._position] = np.concatenate([head[~back], samples])
+        # a new array: batches that were handed out look at the old one
+        self._order = np.concatenate([head[~back], samples, self._order[self._position :]])
         self._position -= len(samples)

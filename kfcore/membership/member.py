@@ -108,13 +108,7 @@ class Member(Seat):
 
     def enter(self) -> None:
         """Tell the others that this worker is ready; `advance` waits to be taken in."""
-        try:
-            self._agreeing(lambda roster: roster.join(self._me))
-        except UsageError:
-            seen, _ = self._rosters.read()
-            if seen is not None and seen.ended:  # it came too late
-                self._raise_ended(seen)
-            raise
+        self._agreeing(lambda roster: not roster.ended and roster.join(self._me))
 
     def install(self) -> None:
         """End the view in order: all its members stand at one boundary and want a change."""
