@@ -4,7 +4,8 @@
     python tools/soak.py --seconds 1800 --seed 1
 
 Each round follows from its seed, which is printed first: give it again, with ``--seconds 0``,
-for the same plan. With ``--hosts N`` (root) the workers run in N hosts made of network namespaces.
+for the same plan. With ``--hosts N`` (root) the workers run in N hosts made of network
+namespaces.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """The program that `tools/soak.py` runs: trains, changes schedules, writes weights' digests.
 
 Usage: soak_train.py STEPS SEED FOLDER. A worker writes ``<pid>.txt``, a line ``step digest``
-for each 50th step; weights depend on all gradients, so equal digests mean that no step was lost,
-repeated or different anywhere.
+for each 50th step; weights depend on all gradients, so equal digests mean that no step was
+lost, repeated or different anywhere.
 """
 
 import hashlib
