@@ -1,12 +1,13 @@
 """Remembers how steps were exchanged: a steady job computes each of its patterns once."""
 
 from collections import OrderedDict
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kfcore.sync_mode import SyncMode
 from kfsim.network import Links
 from kfsim.systems.base import Exchange, StepWork, System
 
@@ -14,6 +15,9 @@ __all__ = ["Recall"]
 
 Times = NDArray[np.float64]
 
+_TIMES = ("model", "step", "begin_s", "compute_s")
+# Everything that decides a step beside its times: a field added to StepWork counts by itself.
+_SETTINGS = tuple(item.name for item in fields(StepWork) if item.name not in _TIMES)
 _KEPT = 8
 _QUANTUM_S = 2.0**-30  # 0.93 ns, as in native/src/replay
 # Starts that differ by this part of the step are taken for the same pattern. A ring carries
@@ -49,7 +53,10 @@ class Recall:
         """
         first_s = float(work.begin_s.min())
         begin_s = work.begin_s - first_s
-        key = (links.state, work.schedule, work.control_bytes, _ticks(work.compute_s))
+        settings = tuple(getattr(work, name) for name in _SETTINGS)
+        # Only modes that do not average every step ask which step it is.
+        step = 0 if work.mode == SyncMode() else work.step
+        key = (links.state, work.model.name, step, settings, _ticks(work.compute_s))
         known = self._kept.get(key)
         if known is None or not self._same(begin_s, *known):
             done = self._system.exchange(replace(work, begin_s=begin_s), links)
