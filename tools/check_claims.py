@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from experiments._shared import catalog  # noqa: E402 - found by the line above
 
-NUMBER = re.compile(r'#n\(\s*"(e\d\d)",\s*"([^"]+)"(?:,\s*digits:\s*\d+)?\s*\)')
+NUMBER = re.compile(r'(?<!\w)#?n\(\s*"(e\d\d)",\s*"([^"]+)"(?:,\s*digits:\s*\d+)?\s*\)')
 GIVEN = re.compile(r'#given\(\s*"([^"]+)",\s*"([^"]+)"\s*\)')
 DRAWN = re.compile(r'#drawn\(\s*"(e\d\d)"(?:,\s*name:\s*"([^"]+)")?')
 ALLOWED = (
@@ -47,11 +47,12 @@ def without_comments(text: str) -> str:
 
 def typed_digits(text: str) -> list[str]:
     """Digits that were typed and not generated, each with what is around it."""
+    left = text
     for pattern in (NUMBER, GIVEN, *ALLOWED):
-        text = pattern.sub(lambda match: " " * 1 if match.group() else "", text)
+        left = pattern.sub(lambda match: " " * len(match.group()), left)
     return [
         text[max(0, m.start() - 40) : m.end() + 20].replace("\n", " ").strip()
-        for m in re.finditer(r"\d[\d.,]*", text)
+        for m in re.finditer(r"\d[\d.,]*", left)
     ]
 
 
@@ -82,7 +83,9 @@ def check_text(text: str, results: Path, root: Path) -> list[str]:
 
 
 def _plain(path: Path) -> str:
-    return re.sub(r"(?<=\d)[_,](?=\d{3})", "", path.read_text(encoding="utf-8"))
+    """The file with numbers in plain digits; a comma separates the cells of a CSV file."""
+    separators = "_" if path.suffix == ".csv" else "_,"
+    return re.sub(rf"(?<=\d)[{separators}](?=\d{{3}})", "", path.read_text(encoding="utf-8"))
 
 
 def folder_of(experiment: str, results: Path) -> Path | None:
