@@ -261,6 +261,8 @@ class Member(Seat):
                 if seen.version > self.version:
                     if seen.find(self.id) is not None:
                         return seen
+                    if seen.ended and seen.departed(self.id) is None:
+                        self._raise_ended(seen)  # it came too late
                     if all(joiner.id != self.id for joiner in seen.joiners):
                         self._raise_gone(seen)
                 if seen.ended:

@@ -175,3 +175,12 @@ def test_fewer_workers_than_the_job_needs_end_it_with_the_reason(tmp_path):
     for name in ("r0", "r2"):
         assert world.last(name)["error"] == "NoQuorumError"
         assert "2 workers are left and the job needs 3" in world.last(name)["text"]
+
+
+def test_a_worker_that_comes_when_the_job_is_over_ends_in_order(tmp_path):
+    with ElasticWorld(tmp_path, 1, {"epochs": 1}) as world:
+        assert world.codes() == {"r0": 0}
+        world.join("j0")
+        assert world.codes() == {"r0": 0, "j0": 0}
+    assert world.last("j0")["error"] == "LeftError"
+    assert world.last("j0")["text"] == "the job is over: the job finished"
