@@ -12,11 +12,6 @@ from pathlib import Path
 
 import pytest
 
-import kfcore
-from kfcore.errors import LeftError
-from kfcore.membership import found_job
-from kfcore.store import StoreClient, StoreServer
-
 pytestmark = pytest.mark.processes
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -181,18 +176,6 @@ def test_nothing_outlives_a_killed_launcher(train):
     while any(Path(f"/proc/{pid}").exists() for pid in children):
         assert time.monotonic() < deadline
         time.sleep(0.02)
-
-
-def test_a_worker_that_comes_when_all_is_over_ends_in_order(tmp_path):
-    with StoreServer(secret="s") as server, StoreClient(server.address, "s") as store:
-        found_job(store, founders=1, min_size=1, max_size=2)
-        common = {"store_address": server.address, "job_secret": "s", "world_size": 2}
-        with kfcore.join(rank=0, **common) as first:
-            late = kfcore.join(rank=1, **common)
-            first.finish("the job finished")
-            with late, pytest.raises(LeftError, match="the job is over: the job finished"):
-                late.enter()  # refused here or, at the latest, on the way to a view
-                late.advance(-1, (0.0, 0.0, 0.0))
 
 
 @pytest.mark.slow
