@@ -262,6 +262,8 @@ class Transfers:
             dst = (self._rank + distance) % self._size
             handles.append(self.send(sources[dst], dst, _EXCHANGE_TAG, timeout_s))
         outs[self._rank].detach().copy_(sources[self._rank])
+        if not handles:
+            return self.barrier(async_op, timeout_s)
         whole = Handle.of(handles, lambda: None)
         return whole if async_op else whole.wait()
 
