@@ -123,7 +123,9 @@ void Link::note_queue() noexcept {
 void Link::send_control(const Frame& frame, std::string_view text) {
   if (!open_) return;
   Frame sized = frame;
-  const std::string_view bounded = text.substr(0, kMaxControlBytes);
+  // a text is one record: with more than 64 ranks a host those are short
+  const std::string_view bounded =
+      text.substr(0, std::min(kMaxControlBytes, parts_.out.max_payload()));
   sized.payload_bytes = bounded.size();
   queue_.push_back({sized, {}, std::string(bounded), 0, false, false, 0, 0, 0});
   if (queue_.size() == 1 && write(queue_.front())) queue_.pop_front();

@@ -27,8 +27,9 @@ constexpr std::size_t kTokenBytes = 16;
 constexpr std::size_t kHostBytes = 16;
 constexpr std::size_t kOfferBytes = 4 + 4 + 8 * 5 + kTokenBytes + kHostBytes;
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t kMaxRing = 256 * 1024;  // both directions of a pair fit the L2 cache
+constexpr std::size_t kMaxRing = 1024 * 1024;  // slack for a peer that is not running
 constexpr std::size_t kMinRing = 32 * 1024;
+constexpr std::size_t kEnoughRing = 256 * 1024;
 constexpr std::size_t kRingsOfRank = 4 * 1024 * 1024;  // what all rings of a rank may take
 
 // The start of a rank's segment.
@@ -77,9 +78,12 @@ Offer decode(std::string_view text, int peer) {
   return offer;
 }
 
+// Few ranks have long rings; many would only push each other's out of the caches with them.
 std::size_t ring_bytes_for(int world_size) {
-  const std::size_t fair = kRingsOfRank / static_cast<std::size_t>(std::max(world_size - 1, 1));
-  return std::clamp(std::bit_floor(fair), kMinRing, kMaxRing);
+  const auto peers = static_cast<std::size_t>(std::max(world_size - 1, 1));
+  const std::size_t fair = std::bit_floor(kRingsOfRank / peers);
+  const std::size_t generous = std::bit_floor(kRingsOfRank / 2 / peers);
+  return std::clamp(std::max(generous, std::min(fair, kEnoughRing)), kMinRing, kMaxRing);
 }
 
 std::size_t controls_at() {

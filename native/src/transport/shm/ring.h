@@ -5,11 +5,12 @@
 // Threads: one producer thread and one consumer thread at a time; both without locks.
 // Ownership: the memory belongs to a Segment that must outlive both ends.
 //
-// The consumer works on the bytes where they lie and gives the room back afterwards. The size
-// is chosen so that a ring stays in the second-level cache: copying through it costs little
-// more than a copy within it.
+// The consumer works on the bytes where they lie and gives the room back afterwards. Records
+// are short, so that the consumer starts while the rest is being written and finds each in a
+// cache; the ring is long, so that the producer seldom waits for room.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -20,6 +21,7 @@
 namespace kf {
 
 inline constexpr std::size_t kLine = 64;
+inline constexpr std::size_t kMaxRecord = 32 * 1024;  // header included
 
 // What both ends know of each other; every word is written by one end only.
 struct RingControl {
@@ -68,7 +70,7 @@ class RingProducer {
   RingProducer(RingControl* control, std::byte* memory, std::size_t bytes) noexcept
       : control_(control), memory_(memory), bytes_(bytes) {}
 
-  std::size_t max_payload() const noexcept { return bytes_ / 8 - kLine; }
+  std::size_t max_payload() const noexcept { return std::min(bytes_ / 8, kMaxRecord) - kLine; }
   // Room for the payload of one record: `whole` bytes or, unless `all`, a good part of them.
   // No data pointer: no room. An empty payload has a data pointer too.
   std::span<std::byte> reserve(std::size_t whole, bool all) noexcept;
