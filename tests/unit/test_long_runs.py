@@ -58,7 +58,7 @@ def test_memory_descriptors_and_threads_do_not_grow(operations, openings):
 
     def work(session):
         def measure():
-            # The ranks are threads of one process, and a listing of descriptors opens one: one rank alone looks.
+            # Ranks share a process, and listing descriptors opens one: one rank alone looks.
             session.barrier()
             gc.collect()
             seen = (
