@@ -25,7 +25,7 @@ from kfcore.errors import InternalError, LeftError, NoQuorumError, TransportErro
 from kfcore.events import EventLog
 from kfcore.gradients import finite_norm, float_view
 from kfcore.job import Job
-from kfcore.membership.handover import give_state, pass_result, take_state
+from kfcore.membership.handover import give_state, pack_job, pass_result, take_state
 from kfcore.membership.member import FAILURES, Member
 from kfcore.membership.opening import Opened
 from kfcore.membership.results import StepBuffers
@@ -167,7 +167,8 @@ class ElasticJob(Job):
         if not due:
             return
         self._state.commit(self.steps)
-        self._images = (Image.of(self._tree()), self._state.image())
+        image = self._state.image()
+        self._images = (pack_job(self._tree(), image), image)
         try:
             self._member.install()
             opened = self._to_next_view()
@@ -353,11 +354,14 @@ class ElasticJob(Job):
         """Wait to be taken in, and take the state over."""
         if not self._member.waiting:
             return
+        self._state.warm()
         self._member.enter()
         while True:
             opened = self._member.advance(-1, (0.0, 0.0, 0.0))
             try:
-                tree, image = self._member.running(functools.partial(take_state, opened))
+                tree, image = self._member.running(
+                    functools.partial(take_state, opened, self._state)
+                )
             except FAILURES as error:
                 self._member.failed(error)
                 continue
@@ -378,7 +382,7 @@ class ElasticJob(Job):
     def _take_over(self, tree: dict[str, Any], image: Image) -> None:
         self._elastic.restore(tree["controller"])
         self._member.set_schedule(self.schedule)
-        self._state.load(image, self.steps)
+        self._state.load(image, self.steps, copy=False)
         if self._source is not None and tree["sampler"] is not None:
             self._source.load_state_dict(tree["sampler"])
         self._steps.completed = self.steps

@@ -12,7 +12,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -118,11 +118,48 @@ class Image:
         except _STRANGE as error:
             raise UsageError(f"not a state: {type(error).__name__}: {error}") from error
 
+    @classmethod
+    def to_fill(cls, header: bytes, like: "Image") -> "Image":
+        """An image whose leaves are memory for those of another, to be received into.
+
+        Args:
+            header: `Image.header` of the other.
+            like: An image of one's own; what it looks at is used where it is of the same type
+                and shape at the same place, and is overwritten then.
+
+        Returns:
+            The image; `leaves` are what is to be filled.
+
+        Raises:
+            UsageError: the bytes are not a header.
+        """
+        try:
+            found = json.loads(header)
+            mine: dict[int, Any] = {}
+            _matched(found["tree"], like._skeleton, like._leaves, mine)
+            leaves = [
+                _room(_Raw(kind, dtype, tuple(shape), _NOTHING), size, mine.get(place))
+                for place, (kind, dtype, shape, size) in enumerate(found["leaves"])
+            ]
+            return cls(found["tree"], leaves)
+        except _STRANGE as error:
+            raise UsageError(f"not a state: {type(error).__name__}: {error}") from error
+
     @property
     def size(self) -> int:
         """Bytes in all."""
         raws, header = self._serial()
         return _LENGTH_BYTES + len(header) + sum(len(raw.data) for raw in raws)
+
+    @property
+    def header(self) -> bytes:
+        """Everything but the leaves' bytes."""
+        return self._serial()[1]
+
+    @property
+    def leaves(self) -> list[Bytes]:
+        """The leaves' bytes; no copies where arrays are contiguous and the processor's."""
+        return [raw.data for raw in self._serial()[0]]
 
     def pieces(self) -> Iterator[Bytes]:
         """The bytes in order; joined they are what `from_bytes` reads.
@@ -142,8 +179,11 @@ class Image:
             hashed.update(piece.data)
         return hashed.hexdigest()
 
-    def tree(self) -> Tree:
-        """The tree again, with arrays and tensors of its own.
+    def tree(self, *, copy: bool = True) -> Tree:
+        """The tree again.
+
+        Args:
+            copy: With arrays and tensors of its own; False: they look at the image's memory.
 
         Returns:
             An equal tree; an ordered dict comes back as a dict.
@@ -152,7 +192,7 @@ class Image:
             UsageError: it holds tensors and torch is not loaded, or a stranger made it.
         """
         try:
-            return _unflatten(self._skeleton, lambda place: _own(self._leaves[place]))
+            return _unflatten(self._skeleton, lambda place: _own(self._leaves[place], copy))
         except _STRANGE as error:
             if isinstance(error, UsageError):
                 raise
@@ -249,26 +289,29 @@ def _raw(leaf: Any) -> _Raw:
 _NOTHING = np.empty(0, np.uint8)
 
 
-def _own(leaf: Any) -> Any:
+def _own(leaf: Any, copy: bool) -> Any:
     """A leaf for the caller to keep."""
+    if isinstance(leaf, _Raw):
+        return _read(leaf, copy)
+    if not copy:
+        return leaf
     if isinstance(leaf, np.ndarray):
         return leaf.copy()
-    if is_tensor(leaf):
-        return leaf.clone()
-    return _read(leaf) if isinstance(leaf, _Raw) else leaf
+    return leaf.clone() if is_tensor(leaf) else leaf
 
 
-def _read(raw: _Raw) -> Any:
+def _read(raw: _Raw, copy: bool) -> Any:
     """A leaf out of its bytes."""
     if raw.kind == "bytes":
         return raw.data.tobytes()
     if raw.kind == "torch":
-        return _tensor(raw)
-    array = raw.data.copy().view(np.dtype(raw.dtype)).reshape(raw.shape)
+        return _tensor(raw, copy)
+    data = raw.data.copy() if copy else raw.data
+    array = data.view(np.dtype(raw.dtype)).reshape(raw.shape)
     return array if raw.kind == "numpy" else array[()]
 
 
-def _tensor(raw: _Raw) -> Any:
+def _tensor(raw: _Raw, copy: bool) -> Any:
     torch = sys.modules.get("torch")
     if torch is None:
         raise UsageError("the state holds torch tensors: import torch before reading it")
@@ -277,7 +320,43 @@ def _tensor(raw: _Raw) -> Any:
         raise TypeError(f"torch.{raw.dtype} is no type of elements")
     if not len(raw.data):
         return torch.empty(raw.shape, dtype=dtype)
-    return torch.frombuffer(bytearray(raw.data), dtype=dtype).reshape(raw.shape)
+    data = bytearray(raw.data) if copy else raw.data
+    return torch.frombuffer(data, dtype=dtype).reshape(raw.shape)
+
+
+def _matched(found: Any, own: Any, leaves: Sequence[Any], out: dict[int, Any]) -> None:
+    """Own leaves that stand where a found skeleton has leaves, by the number there."""
+    if not (isinstance(found, dict) and isinstance(own, dict) and found.keys() == own.keys()):
+        return
+    ((kind, inner),) = found.items()
+    if kind == "a":
+        out[inner] = leaves[own[kind]]
+    elif kind == "d":
+        mine = dict(own[kind])
+        for key, item in inner:
+            _matched(item, mine.get(key), leaves, out)
+    elif kind in ("l", "t"):
+        for item, mine in zip(inner, own[kind], strict=False):
+            _matched(item, mine, leaves, out)
+
+
+def _room(wanted: _Raw, size: int, mine: Any) -> Any:
+    """Memory for a leaf: one's own leaf, if it can hold it, or new."""
+    new = replace(wanted, data=np.empty(max(size, 0), np.uint8))
+    _check(new, size)
+    if not _is_open(mine):
+        return new
+    raw = _raw(mine)
+    fits = (raw.kind, raw.dtype, raw.shape) == (new.kind, new.dtype, new.shape)
+    return mine if fits and len(raw.data) == size else new
+
+
+def _is_open(leaf: Any) -> bool:
+    """Whether `_raw` gives a leaf's own memory, and it may be written."""
+    if is_tensor(leaf):
+        return leaf.device.type == "cpu" and leaf.is_contiguous() and len(leaf.reshape(-1)) > 0
+    flags = leaf.flags if isinstance(leaf, np.ndarray) and leaf.ndim else None
+    return flags is not None and flags.c_contiguous and flags.writeable
 
 
 def _unflatten(value: Any, leaf: Callable[[int], Any]) -> Any:

@@ -101,7 +101,8 @@ class _Array:
                 f"in this state {found.dtype}{list(found.shape)}"
             )
         if is_tensor(mine):
-            mine.detach().copy_(found)
+            if mine.data_ptr() != found.data_ptr():  # else it was received in place
+                mine.detach().copy_(found)
         else:
             np.copyto(mine, found)
 

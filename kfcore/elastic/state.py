@@ -15,6 +15,7 @@ __all__ = ["IN_PLACE_BYTES", "ElasticState"]
 
 # Larger arrays are not copied by a commit unless copies are asked for.
 IN_PLACE_BYTES = 64 * 1024
+_PAGE_BYTES = 4096
 
 
 @dataclass
@@ -190,17 +191,45 @@ class ElasticState:
         self._commits[-1].lent = True
         return self._commits[-1].shared
 
-    def load(self, image: Image, step: int) -> None:
+    def warm(self) -> None:
+        """Touch the memory of large arrays, so that it is there when a state is received.
+
+        The first write to a page costs far more than the copy of one; a late worker makes it
+        beside the others' training.
+        """
+        for data in _image(self._shared, -1, None).leaves:
+            if len(data) > IN_PLACE_BYTES and data.flags.writeable:
+                data[::_PAGE_BYTES] |= 0
+
+    def room(self, header: bytes) -> Image:
+        """Memory for another worker's state: this state's own arrays where they fit.
+
+        The state is broken until the image, filled, was given to `load`.
+
+        Args:
+            header: `Image.header` of the other state.
+
+        Returns:
+            An image to be filled through its `leaves`.
+
+        Raises:
+            UsageError: the bytes are not a header.
+        """
+        self._intact = False
+        return Image.to_fill(header, _image(self._shared, -1, None))
+
+    def load(self, image: Image, step: int, *, copy: bool = True) -> None:
         """Take over another worker's state, and commit it.
 
         Args:
             image: Of a state with the same parts.
             step: Step that it belongs to.
+            copy: False: the image is not used again, so its memory may become that of parts.
 
         Raises:
             UsageError: the parts differ, or one does not fit; the text says which.
         """
-        tree = image.tree()
+        tree = image.tree(copy=copy)
         found = sorted(tree) if isinstance(tree, dict) else [repr(tree)[:80]]
         if found != sorted(self._shared):
             raise UsageError(f"this state has parts {sorted(self._shared)}, got {found}")

@@ -8,13 +8,14 @@ from numpy.typing import NDArray
 
 from kfcore import _native
 from kfcore.elastic.image import Image
-from kfcore.elastic.stream import Manifest, chunks, share_of
+from kfcore.elastic.state import ElasticState
 from kfcore.membership.opening import Opened
 from kfcore.session import Session
 
-__all__ = ["give_state", "pass_result", "take_state"]
+__all__ = ["give_state", "pack_job", "pass_result", "take_state"]
 
-_CHUNK_BYTES = 8 << 20
+_CHUNK_BYTES = 4 << 20
+_SMALL_BYTES = 64 << 10
 _JOB, _STATE = 1, 2  # tags
 
 
@@ -63,7 +64,7 @@ def give_state(
         session: Of the new view.
         standing: Who has the state and who needs it.
         rank: This one, a source.
-        job: How far the job is.
+        job: How far the job is, and the header of the state: what `pack_job` gave.
         state: The user's state; its memory must not change meanwhile.
         state_bytes: [world_size] sizes of the ranks' images.
 
@@ -72,29 +73,30 @@ def give_state(
     """
     senders = _senders(standing, state_bytes)
     handles = []
-    kept = []  # memory of chunks under way
+    kept = []  # memory of what is under way
     if rank == standing.sources[0]:
         flat = np.concatenate([*job.pieces()])
         kept.append(flat)
         handles += [session.send(flat, to, _JOB, async_op=True) for to in standing.newcomers]
     if rank in senders:
-        plan = Manifest(0, state.size, _CHUNK_BYTES, "")
-        mine = share_of(senders.index(rank), len(senders), plan)
-        for _, chunk in chunks(state, plan, mine):
-            kept.append(chunk)
+        leaves = state.leaves
+        for cuts in _loads([len(leaf) for leaf in leaves])[senders.index(rank) :: len(senders)]:
+            parts = [leaves[leaf][begin:end] for leaf, begin, end in cuts]
+            kept.append(parts[0] if len(parts) == 1 else np.concatenate(parts))
             handles += [
-                session.send(chunk, to, _STATE, async_op=True) for to in standing.newcomers
+                session.send(kept[-1], to, _STATE, async_op=True) for to in standing.newcomers
             ]
     for handle in handles:
         handle.wait()
 
 
-def take_state(opened: Opened, session: Session) -> tuple[Any, Image]:
+def take_state(opened: Opened, state: ElasticState, session: Session) -> tuple[Any, Image]:
     """Receive what `give_state` sends.
 
     Args:
         opened: The new view; its words are configuration, bytes of the job, bytes of the state.
-        session: Of it.
+        state: Of this worker; its arrays are overwritten.
+        session: Of the view.
 
     Returns:
         The job's tree and the image of the state.
@@ -102,17 +104,55 @@ def take_state(opened: Opened, session: Session) -> tuple[Any, Image]:
     Raises:
         TransportError: the session failed.
     """
-    standing, state_bytes = opened.standing, opened.words[:, 2]
-    senders = _senders(standing, state_bytes)
+    standing = opened.standing
+    senders = _senders(standing, opened.words[:, 2])
     job = np.empty(int(opened.words[standing.sources[0], 1]), np.uint8)
-    state = np.empty(int(state_bytes[senders[0]]), np.uint8)
-    plan = Manifest(0, len(state), _CHUNK_BYTES, "")
-    handles = [session.recv(job, standing.sources[0], _JOB, async_op=True)]
-    for number in range(plan.count):
-        begin = number * _CHUNK_BYTES
-        room = state[begin : begin + _CHUNK_BYTES]
+    session.recv(job, standing.sources[0], _JOB)
+    packed = Image.from_bytes(job).tree()
+    image = state.room(packed["state"])
+    leaves = image.leaves
+    handles, split = [], []
+    for number, cuts in enumerate(_loads([len(leaf) for leaf in leaves])):
+        parts = [leaves[leaf][begin:end] for leaf, begin, end in cuts]
+        room = parts[0] if len(parts) == 1 else np.empty(sum(map(len, parts)), np.uint8)
+        if len(parts) > 1:
+            split.append((room, parts))
         sender = senders[number % len(senders)]
         handles.append(session.recv(room, sender, _STATE, async_op=True))
     for handle in handles:
         handle.wait()
-    return Image.from_bytes(job).tree(), Image.from_bytes(state)
+    for room, parts in split:
+        begin = 0
+        for part in parts:
+            part[...] = room[begin : begin + len(part)]
+            begin += len(part)
+    return packed["job"], image
+
+
+def pack_job(job: Any, state: Image) -> Image:
+    """What a newcomer has to know before it can receive the state.
+
+    Args:
+        job: How far the job is, a tree.
+        state: The state that it will get.
+
+    Returns:
+        An image for `give_state`.
+    """
+    return Image.of({"job": job, "state": state.header})
+
+
+def _loads(sizes: Sequence[int]) -> list[list[tuple[int, int, int]]]:
+    """Messages: parts of one large leaf each, or several small leaves."""
+    loads: list[list[tuple[int, int, int]]] = []
+    few: list[tuple[int, int, int]] = []  # small leaves that wait for company
+    for leaf, size in enumerate(sizes):
+        if size > _SMALL_BYTES:
+            begins = range(0, size, _CHUNK_BYTES)
+            loads += [[(leaf, begin, min(begin + _CHUNK_BYTES, size))] for begin in begins]
+        elif size:
+            few.append((leaf, 0, size))
+            if sum(end for _, _, end in few) > _SMALL_BYTES:
+                loads.append(few)
+                few = []
+    return [*loads, few] if few else loads

@@ -53,6 +53,8 @@ def worker(out: Path, name: str, what: str, state_bytes: int) -> None:
                 job.controller.propose(kf.SetSchedule("star"))
             time.sleep(STEP_S)
             job.step([np.ones(WIDTH)])
+            with state.changing():
+                weights += 1  # or a state sent earlier would do
             ends.append(time.monotonic())
             (out / f"{name}.json").write_text(json.dumps(ends)) if step == STEPS else None
 
@@ -105,6 +107,7 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--repeats", type=int, default=10)
+    parser.add_argument("--only", help="kill, leave, join or schedule; none: all")
     parser.add_argument("--worker", nargs=4)
     arguments = parser.parse_args()
     if arguments.worker:
@@ -119,6 +122,8 @@ def main() -> None:
     ]
     print(f"{'':40} {'median ms':>10} {'slowest':>10} {'mark':>8}   ({arguments.repeats} runs)")
     for title, what, n, state_bytes, mark in rows:
+        if arguments.only not in (None, what):
+            continue
         found = []
         for _ in range(arguments.repeats):
             pause_s, after_kill_s = run(what, n, state_bytes)

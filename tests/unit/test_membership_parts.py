@@ -9,7 +9,7 @@ from kfcore import _native
 from kfcore.elastic import ElasticSampler
 from kfcore.errors import ExpelledError, InternalError, LeftError, UsageError
 from kfcore.events import EventLog
-from kfcore.membership import RosterStore, found_job
+from kfcore.membership import RosterStore, found_job, handover
 from kfcore.membership.door import Door, Life, knock
 from kfcore.membership.member import _heartbeat
 from kfcore.membership.results import StepBuffers
@@ -133,3 +133,16 @@ def test_heartbeats_and_time_outs_are_in_order():  # B3
     assert _heartbeat(None, 4.0) == 2.0
     with pytest.raises(UsageError, match="heartbeat_s must be > 0 and below timeout_s, 5"):
         _heartbeat(10.0, 5.0)
+
+
+def test_a_state_is_cut_into_loads_that_cover_it_once():
+    sizes = [10, 0, 9 << 20, 60_000, 7, 60_000, 64 << 10, 4 << 20, 3]
+    loads = handover._loads(sizes)
+    covered = {leaf: 0 for leaf, size in enumerate(sizes)}
+    for cuts in loads:
+        assert len(cuts) == 1 or all(end <= 64 << 10 for _, _, end in cuts)
+        for leaf, begin, end in cuts:
+            assert begin == covered[leaf] < end <= begin + (4 << 20)
+            covered[leaf] = end
+    assert covered == dict(enumerate(sizes))
+    assert handover._loads([]) == handover._loads([0]) == []
