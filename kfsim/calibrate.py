@@ -19,7 +19,7 @@ import numpy as np
 
 from kfcore.errors import UsageError
 from kfsim.scenario import Scenario
-from kfsim.simulate import simulate
+from kfsim.simulation import simulate
 
 __all__ = ["Fit", "Outcome", "Point", "calibrate", "read_table"]
 

@@ -18,7 +18,7 @@ from typing import Any
 from kfcore.errors import UsageError
 from kfcore.events import to_plain
 from kfsim.scenario import Scenario, parse
-from kfsim.simulate import simulate
+from kfsim.simulation import simulate
 
 __all__ = ["grid", "run_sweep"]
 

@@ -80,6 +80,11 @@ def main() -> None:
             steps(256, 1000, 0.02, ("NameStragglers",)),
         ),
         ("import kfsim", 0.3, start_up("-c", "import kfsim")),
+        (
+            "from kfsim import load, simulate",
+            0.3,
+            start_up("-c", "from kfsim import load, simulate"),
+        ),
         ("kf --help", 0.3, start_up("-c", "from kfcore.cli import main; main(['--help'])")),
     ]
     if large:

@@ -11,7 +11,7 @@ from kfcore.errors import UsageError
 from kfsim.calibrate import Point, calibrate, read_table
 from kfsim.fidelity import case_names, report, run_case
 from kfsim.scenario import parse
-from kfsim.simulate import simulate
+from kfsim.simulation import simulate
 
 UNIT = "samples_per_s"
 RAW = {

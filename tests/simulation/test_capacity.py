@@ -9,7 +9,7 @@ from kfcore.errors import UsageError
 from kfsim.cluster import Cluster
 from kfsim.network import Links
 from kfsim.scenario import parse
-from kfsim.simulate import simulate
+from kfsim.simulation import simulate
 
 RAW = {
     "run": {"steps": 6},

@@ -7,7 +7,7 @@ import pytest
 
 from kfcore.errors import UsageError
 from kfsim.scenario import parse
-from kfsim.simulate import simulate
+from kfsim.simulation import simulate
 from kfsim.workload import load_model
 
 torch = pytest.importorskip("torch")
