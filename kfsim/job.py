@@ -13,16 +13,18 @@ from kfcore.configuration import DEFAULT_BUCKET_BYTES
 from kfcore.controller import Controller, LocalStep
 from kfcore.elastic_controller import ElasticController
 from kfcore.errors import UsageError
-from kfcore.events import Change
+from kfcore.events import Change, event
 from kfcore.monitors import Undefined
 from kfcore.policy.actions import Resize
 from kfcore.policy.base import Policy
 from kfcore.sync_mode import SyncMode
+from kfsim.computing import Computing
 from kfsim.draws import RankNormals
 from kfsim.members import SimMembers
 from kfsim.network import Links
 from kfsim.norms import Gradients
 from kfsim.recall import Recall
+from kfsim.replayed import read_times
 from kfsim.scenario import Scenario
 from kfsim.systems import Exchange, StepWork
 from kfsim.systems.kf import Kf
@@ -74,7 +76,7 @@ class SimJob:
         on_event: Callable[[Row], None],
         timeline: Timeline | None = None,
     ) -> None:
-        self._env, self._scenario, self._gradients = env, scenario, gradients
+        self.env, self.scenario, self._gradients = env, scenario, gradients
         self._repeat, self._on_row, self._on_event = repeat, on_row, on_event
         self._timeline = timeline
         self._model = load_model(scenario.workload.model)
@@ -100,6 +102,10 @@ class SimJob:
             self.controller.member = cast("Any", self._seats)
             self.controller.fix({})
         self._members = list(range(scenario.world_size))  # who holds each rank
+        self._computing = Computing(
+            scenario.workload, scenario.cluster.ranks_per_host, _replay(scenario)
+        )
+        self._micro = scenario.workload.accumulation
         self._rank_s = np.zeros(scenario.world_size)  # when each rank is free
         self._free_s = self._rank_s  # when each rank was free before the step
         self._previous = LocalStep()
@@ -114,7 +120,7 @@ class SimJob:
         """The job as a SimPy process."""
         job = self.controller
         job.train_begin()
-        for step in range(1, self._scenario.run.steps + 1):
+        for step in range(1, self.scenario.run.steps + 1):
             if job.stopped:
                 break
             yield from self._change_members()
@@ -194,13 +200,11 @@ class SimJob:
         }
 
     def _work(self, step: int, samples: Times) -> StepWork:
-        workload, job = self._scenario.workload, self.controller
+        workload, job = self.scenario.workload, self.controller
         sigma = workload.jitter_sigma
         factor = np.exp(sigma * self._jitter.at(step - 1, job.world_size) - sigma**2 / 2)
-        for slow in workload.stragglers:
-            if _during(step, slow.start_step, slow.stop_step) and slow.rank in self._members:
-                factor[self._members.index(slow.rank)] *= slow.factor
-        compute_s = (workload.overhead_ms * 1e-3 + samples / workload.samples_per_s) * factor
+        micro = self._micro_batches(step, samples)
+        compute_s = self._computing.seconds(step, samples, self._members, micro) * factor
         begin_s = self._rank_s
         if self._seats is not None:
             begin_s = begin_s + np.array(self._seats.delays_s(step))
@@ -210,7 +214,7 @@ class SimJob:
             bytes_per_element=workload.bytes_per_element,
             begin_s=begin_s,
             compute_s=compute_s,
-            forward_fraction=workload.forward_fraction,
+            forward_fraction=self._computing.forward_fraction(micro),
             control_bytes=8 * (job.sum_len + job.max_len),
             schedule=job.schedule,
             step=step,
@@ -219,18 +223,40 @@ class SimJob:
             compression=parse_compression(job.compression),
         )
 
+    def _micro_batches(self, step: int, samples: Times) -> int:
+        """How many each rank adds up in this step; a change of it is an event."""
+        try:
+            count = self._computing.micro_batches(samples, self._members)
+        except UsageError as error:
+            self._stamp(self._memory_event(step, "out_of_memory", reason=str(error)))
+            raise UsageError(f"{self.scenario.path}: step {step}: {error}") from error
+        if count != self._micro:
+            reason = f"{int(samples.max())} samples a rank do not fit into memory at once"
+            if count < self._micro:
+                reason = "the batch needs fewer"
+            self._stamp(
+                self._memory_event(
+                    step, "micro_batches", old=self._micro, new=count, reason=reason
+                )
+            )
+            self._micro = count
+        return count
+
+    def _memory_event(self, step: int, what: str, **more: Any) -> Row:
+        return event(step - 1, self.controller.view_version, "memory", what, **more)
+
     def _disturb(self, step: int) -> None:
         self._links.throttle(
             tuple(
                 (change.host, change.share)
-                for change in self._scenario.capacity
+                for change in self.scenario.capacity
                 if _during(step, change.start_step, change.stop_step)
             )
         )
         self._links.disturb(
             tuple(
                 (other.host, other.direction, other.flows)
-                for other in self._scenario.interference
+                for other in self.scenario.interference
                 if _during(step, other.start_step, other.stop_step)
             )
         )
@@ -239,12 +265,12 @@ class SimJob:
         """The event that brings the clock to the latest of some times."""
         latest_s = self._checked(float(times_s.max()))
         latest_ns = round(latest_s * _NS)
-        return self._env.timeout(max(0, latest_ns - int(self._env.now)))
+        return self.env.timeout(max(0, latest_ns - int(self.env.now)))
 
     def _checked(self, time_s: float) -> float:
         if not time_s < _LONGEST_S:  # nor NaN
             raise UsageError(
-                f"{self._scenario.path}: step {self.controller.step + 1} would end after "
+                f"{self.scenario.path}: step {self.controller.step + 1} would end after "
                 f"{time_s:g} s; simulated time must stay below {_LONGEST_S:g} s"
             )
         return time_s
@@ -274,7 +300,7 @@ class SimJob:
             {
                 "repeat": self._repeat,
                 "step": step,
-                "time_s": seconds(int(self._env.now)),
+                "time_s": seconds(int(self.env.now)),
                 **settings,
                 "step_s": step_s,
                 "compute_s": float(work.compute_s.mean()),
@@ -292,7 +318,7 @@ class SimJob:
         )
 
     def _price(self, workers: int, time_s: float) -> float:
-        cluster = self._scenario.cluster
+        cluster = self.scenario.cluster
         hosts = -(-workers // cluster.ranks_per_host)
         return hosts * cluster.price_per_host_hour * time_s / 3600
 
@@ -308,13 +334,13 @@ class SimJob:
         joined = range(max(self._members, default=-1) + 1, 2**31)
         fresh = job.world_size - len(self._members)
         self._members = [*self._members[: job.world_size], *joined[: max(0, fresh)]]
-        if "checkpoint" in changed and self._scenario.workload.checkpoint_s > 0:
-            pause_s = self._scenario.workload.checkpoint_s
+        if "checkpoint" in changed and self.scenario.workload.checkpoint_s > 0:
+            pause_s = self.scenario.workload.checkpoint_s
             self._cost += self._price(old, pause_s)
             self._rank_s = self._rank_s + pause_s
             yield self._until(self._rank_s)
         if job.world_size != old:
-            costs = self._scenario.resize
+            costs = self.scenario.resize
             pause_s = costs.join_s if job.world_size > old else costs.leave_s
             self._cost += self._price(max(old, job.world_size), pause_s)
             start_s = float(self._rank_s.max()) + pause_s
@@ -322,12 +348,20 @@ class SimJob:
             self._links.resize(job.world_size)
             self._previous = LocalStep()
             yield self._until(self._rank_s)
-        for event in self._scenario.events:
-            if event.step == step and event.workers != job.world_size:
-                job.propose(Resize(event.workers, reason="the scenario's event"))
+        for imposed in self.scenario.events:
+            if imposed.step == step and imposed.workers != job.world_size:
+                job.propose(Resize(imposed.workers, reason="the scenario's event"))
 
-    def _stamp(self, event: Row) -> None:
-        self._on_event({"time_s": seconds(int(self._env.now)), "repeat": self._repeat, **event})
+    def _stamp(self, what: Row) -> None:
+        self._on_event({"time_s": seconds(int(self.env.now)), "repeat": self._repeat, **what})
+
+
+def _replay(scenario: Scenario) -> Times | None:
+    """Times by step and rank that the scenario replays."""
+    workload = scenario.workload
+    if not workload.times:
+        return None
+    return read_times(workload.times, scenario.path, workload.times_are)
 
 
 def _fixed(scenario: Scenario) -> dict[str, str]:

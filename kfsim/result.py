@@ -1,21 +1,33 @@
 """What a simulation brought: rows, events and a summary, as values and as files."""
 
-import csv
-import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kfcore.events import to_plain
+from kfsim.files import RunFiles
 from kfsim.scenario import Scenario
+from kfsim.statistics import Interval, interval, paired
 
-__all__ = ["Result", "summarize"]
+__all__ = ["FIGURES", "Result", "Summary", "differences", "intervals"]
 
 Row = dict[str, Any]
+
+_MEANS = ("world_size", "step_s", "compute_s", "exposed_s", "bytes_sent_mean")
+
+# What a replication has a figure of, and intervals are given for.
+FIGURES = (
+    "throughput_samples_per_s",
+    "per_worker_samples_per_s",
+    "step_s",
+    "compute_s",
+    "exposed_s",
+    "cost",
+    "time_s",
+)
 
 
 @dataclass(frozen=True)
@@ -23,14 +35,17 @@ class Result:
     """One simulated scenario.
 
     Attributes:
-        rows: One a step and repeat; names carry units. NaN: not measured.
-        events: What the engine and the policies did, each with ``time_s``.
-        summary: Means over the steps after the warm-up; see `summarize`.
+        rows: One a step and repeat; names carry units. NaN: not measured. Empty if they were
+            only handed on.
+        events: What the engine and the policies did, each with ``time_s``; likewise.
+        summary: Means over the steps after the warm-up; see `Summary.finish`.
+        replications: `FIGURES` of each repeat.
     """
 
     rows: tuple[Row, ...]
     events: tuple[Row, ...]
     summary: Row
+    replications: tuple[dict[str, float], ...] = ()
 
     def write(self, folder: str | Path) -> None:
         """Writes ``rows.csv``, ``events.jsonl`` and ``summary.json``.
@@ -38,74 +53,155 @@ class Result:
         Args:
             folder: Made if missing; files of these names are replaced.
         """
-        place = Path(folder)
-        place.mkdir(parents=True, exist_ok=True)
-        with (place / "rows.csv").open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, fieldnames=list(self.rows[0]) if self.rows else [])
-            writer.writeheader()
+        with RunFiles(folder) as files:
             for row in self.rows:
-                writer.writerow({name: _cell(value) for name, value in row.items()})
-        lines = [json.dumps(to_plain(event), allow_nan=False) for event in self.events]
-        (place / "events.jsonl").write_text("".join(f"{line}\n" for line in lines), "utf-8")
-        text = json.dumps(to_plain(self.summary), indent=2, allow_nan=False)
-        (place / "summary.json").write_text(text + "\n", "utf-8")
+                files.row(row)
+            for event in self.events:
+                files.event(event)
+            files.summary(self.summary)
 
 
-def summarize(
-    scenario: Scenario, rows: Sequence[Row], tiers: dict[str, str], evaluation: dict[str, float]
-) -> Row:
-    """The figures of a run.
+class _Means:
+    """Sums of some steps' rows."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._sums = dict.fromkeys((*_MEANS, "samples"), 0.0)
+
+    def add(self, row: Row) -> None:
+        self.count += 1
+        for name in self._sums:
+            self._sums[name] += row[name]
+
+    def __getitem__(self, name: str) -> float:
+        return self._sums[name] / self.count if self.count else math.nan
+
+    @property
+    def rate(self) -> float:
+        """Samples per second over all of them."""
+        return self._sums["samples"] / self._sums["step_s"] if self.count else math.nan
+
+
+class Summary:
+    """Makes the figures of a run out of its rows, one at a time: it keeps none.
 
     Args:
-        scenario: What was run.
-        rows: Of all steps and repeats.
-        tiers: How each schedule's sharing was computed, and why.
-        evaluation: Of the real model, if there was one.
+        scenario: What is run.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self._all = _Means()
+        self._mine = _Means()
+        self._last: Row = {}
+        self._steps = 0
+        self.replications: list[dict[str, float]] = []
+
+    def add(self, row: Row) -> None:
+        """Takes in a step."""
+        self._last = row
+        self._steps = max(self._steps, int(row["step"]))
+        if row["step"] > self._scenario.run.warmup_steps:
+            self._all.add(row)
+            self._mine.add(row)
+
+    def end_repeat(self) -> None:
+        """Closes one repetition."""
+        if self._mine.count:
+            rate = self._mine.rate
+            self.replications.append(
+                {
+                    "throughput_samples_per_s": rate,
+                    "per_worker_samples_per_s": rate / self._mine["world_size"],
+                    "step_s": self._mine["step_s"],
+                    "compute_s": self._mine["compute_s"],
+                    "exposed_s": self._mine["exposed_s"],
+                    "cost": float(self._last["cost"]),
+                    "time_s": float(self._last["time_s"]),
+                }
+            )
+        self._mine = _Means()
+
+    @property
+    def is_precise(self) -> bool:
+        """Whether no further repetition is needed: `Run.precision` is reached."""
+        share = self._scenario.run.precision
+        if share == 0 or len(self.replications) < 3:
+            return False
+        found = interval([one["throughput_samples_per_s"] for one in self.replications])
+        return found.half_width <= share * found.mean
+
+    def finish(self, tiers: dict[str, str], evaluation: dict[str, float]) -> Row:
+        """The figures.
+
+        Args:
+            tiers: How each schedule's sharing was computed, and why.
+            evaluation: Of the real model, if there was one.
+
+        Returns:
+            ``throughput_samples_per_s`` (all ranks; samples over time after the warm-up, mean
+            of repeats, higher is better), its sample standard deviation over repeats (NaN: one
+            repeat), ``per_worker_samples_per_s``, mean step, compute and exposed communication
+            seconds, bytes each rank sent in a step (mean), cost, final settings, and with
+            repeats the 95 % ``intervals`` of `FIGURES`.
+        """
+        scenario, last = self._scenario, self._last
+        rates = [one["throughput_samples_per_s"] for one in self.replications]
+        throughput = float(np.mean(rates)) if rates else math.nan
+        return {
+            "scenario": scenario.run.name or scenario.path,
+            "steps": self._steps,
+            "repeats": len(self.replications) or scenario.run.repeats,
+            "seed": scenario.run.seed,
+            "throughput_samples_per_s": throughput,
+            "throughput_std_samples_per_s": float(np.std(rates, ddof=1))
+            if len(rates) > 1
+            else math.nan,
+            "per_worker_samples_per_s": throughput / self._all["world_size"],
+            "step_s": self._all["step_s"],
+            "compute_s": self._all["compute_s"],
+            "exposed_s": self._all["exposed_s"],
+            "bytes_sent_per_rank_step": self._all["bytes_sent_mean"],
+            "cost": last.get("cost", math.nan),
+            "time_s": last.get("time_s", 0.0),
+            "world_size": last.get("world_size", scenario.world_size),
+            "local_batch": last.get("local_batch", scenario.workload.local_batch),
+            "schedule": last.get("schedule", ""),
+            "intervals": {
+                name: asdict(found) for name, found in intervals(self.replications).items()
+            },
+            "tiers": dict(sorted(tiers.items())),
+            "evaluation": evaluation,
+        }
+
+
+def intervals(replications: Sequence[dict[str, float]]) -> dict[str, Interval]:
+    """95 % intervals of each figure.
+
+    Args:
+        replications: `FIGURES` of each repeat.
 
     Returns:
-        ``throughput_samples_per_s`` (all ranks; samples over time after the warm-up, mean of
-        repeats, higher is better), its sample standard deviation over repeats (NaN: one
-        repeat), ``per_worker_samples_per_s``, mean step, compute and exposed communication
-        seconds, bytes each rank sent in a step (mean), cost, and final settings.
+        By figure; nothing of fewer than two repeats.
     """
-    counted = [row for row in rows if row["step"] > scenario.run.warmup_steps]
-    rates = []
-    for repeat in range(scenario.run.repeats):
-        mine = [row for row in counted if row["repeat"] == repeat]
-        if mine:
-            rates.append(sum(r["samples"] for r in mine) / sum(r["step_s"] for r in mine))
-    last = rows[-1] if rows else {}
+    if len(replications) < 2:
+        return {}
+    return {name: interval([one[name] for one in replications]) for name in FIGURES}
 
-    def mean(name: str) -> float:
-        return float(np.mean([row[name] for row in counted])) if counted else math.nan
 
-    workers = mean("world_size")
-    throughput = float(np.mean(rates)) if rates else math.nan
+def differences(
+    ours: Sequence[dict[str, float]], theirs: Sequence[dict[str, float]]
+) -> dict[str, Interval]:
+    """95 % intervals of paired differences: repeat by repeat, on the same random numbers.
+
+    Args:
+        ours: `FIGURES` of each repeat.
+        theirs: Likewise, of the scenario to compare with.
+
+    Returns:
+        Ours minus theirs, by figure.
+    """
     return {
-        "scenario": scenario.run.name or scenario.path,
-        "steps": len({row["step"] for row in rows}),
-        "repeats": scenario.run.repeats,
-        "seed": scenario.run.seed,
-        "throughput_samples_per_s": throughput,
-        "throughput_std_samples_per_s": float(np.std(rates, ddof=1))
-        if len(rates) > 1
-        else math.nan,
-        "per_worker_samples_per_s": throughput / workers,
-        "step_s": mean("step_s"),
-        "compute_s": mean("compute_s"),
-        "exposed_s": mean("exposed_s"),
-        "bytes_sent_per_rank_step": mean("bytes_sent_mean"),
-        "cost": last.get("cost", math.nan),
-        "time_s": last.get("time_s", 0.0),
-        "world_size": last.get("world_size", scenario.world_size),
-        "local_batch": last.get("local_batch", scenario.workload.local_batch),
-        "schedule": last.get("schedule", ""),
-        "tiers": dict(sorted(tiers.items())),
-        "evaluation": evaluation,
+        name: paired([one[name] for one in ours], [one[name] for one in theirs])
+        for name in FIGURES
     }
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, float):
-        return "" if math.isnan(value) else repr(value)
-    return value

@@ -13,7 +13,9 @@ from typing import Any
 from kfcore.errors import UsageError
 from kfcore.faults import FaultPlan, parse_faults
 from kfsim.cluster import Cluster
+from kfsim.computing import Straggler, Workload, check_fits
 from kfsim.fields import field, read
+from kfsim.replayed import read_times
 from kfsim.systems import System, read_system
 from kfsim.workload import load_model
 
@@ -44,44 +46,13 @@ class Run:
     repeats: int = field(
         1, doc="independent repetitions, each with draws of its own", at_least=1
     )
-
-
-@dataclass(frozen=True)
-class Straggler:
-    """A rank that computes more slowly for a while."""
-
-    rank: int = field(doc="which", at_least=0)
-    factor: float = field(doc="times its compute time", above=0)
-    start_step: int = field(1, doc="first slow step", at_least=1)
-    stop_step: int | None = field(None, doc="first step that is normal again", at_least=1)
-
-
-@dataclass(frozen=True)
-class Workload:
-    """What a worker computes in one step."""
-
-    model: str = field(doc="tensor table: a stored one's name, or a CSV file")
-    samples_per_s: float = field(doc="of one device, without communication", above=0)
-    local_batch: int = field(doc="samples a rank and step at the start", at_least=1)
-    learning_rate: float = field(0.1, doc="at the start", at_least=0)
-    overhead_ms: float = field(
-        0.0, doc="part of a step that does not depend on the batch", unit="ms", at_least=0
-    )
-    forward_fraction: float = field(
-        1 / 3, doc="share of compute before backward begins", above=0, below=1
-    )
-    jitter_sigma: float = field(
+    precision: float = field(
         0.0,
-        doc="sigma of the lognormal factor (mean 1) on a rank's compute time",
+        doc="no further repetition once the throughput's 95 % half-width is below this share "
+        "of its mean (of three or more); 0: all of them",
         at_least=0,
-        at_most=10,
+        below=1,
     )
-    bytes_per_element: int = field(4, doc="of a gradient", unit="B", at_least=1, at_most=8)
-    samples_per_epoch: int = field(1_281_167, doc="size of the training set", at_least=1)
-    checkpoint_s: float = field(
-        0.0, doc="all ranks stand still for a policy's checkpoint", unit="s", at_least=0
-    )
-    stragglers: tuple[Straggler, ...] = field((), doc="slow ranks")
 
 
 @dataclass(frozen=True)
@@ -307,6 +278,10 @@ def _check_together(scenario: Scenario) -> None:
                 f"{path}: workload: stragglers[{place}]: rank must be < {world_size} "
                 f"(hosts * ranks_per_host), got {slow.rank}"
             )
+    try:
+        _check_computing(scenario)
+    except UsageError as error:
+        raise UsageError(f"{path}: workload: {error}") from error
     for place, change in enumerate(scenario.capacity):
         if change.host >= scenario.cluster.hosts:
             raise UsageError(
@@ -327,6 +302,23 @@ def _check_together(scenario: Scenario) -> None:
         raise UsageError(
             f"{path}: run: warmup_steps must be < steps = {scenario.run.steps}, "
             f"got {scenario.run.warmup_steps}"
+        )
+
+
+def _check_computing(scenario: Scenario) -> None:
+    workload = scenario.workload
+    check_fits(workload, scenario.world_size, scenario.cluster.ranks_per_host)
+    if not workload.times:
+        return
+    table = read_times(workload.times, scenario.path, workload.times_are)
+    if len(table) < scenario.run.steps:
+        raise UsageError(
+            f"times: {workload.times} has {len(table)} steps, run.steps is {scenario.run.steps}"
+        )
+    if table.shape[1] < scenario.world_size:
+        raise UsageError(
+            f"times: {workload.times} has {table.shape[1]} ranks, the job starts with "
+            f"{scenario.world_size}"
         )
 
 

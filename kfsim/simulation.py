@@ -15,7 +15,7 @@ from kfcore.policy.load import load_policy
 from kfcore.task import Task
 from kfsim.job import SimJob
 from kfsim.norms import Gradients, LawGradients, NoGradients, TaskGradients
-from kfsim.result import Result, summarize
+from kfsim.result import Result, Summary
 from kfsim.scenario import Scenario, TaskSource
 from kfsim.timeline import Timeline
 
@@ -32,6 +32,8 @@ def simulate(
     record: bool = False,
     trace: str | Path | None = None,
     progress: Callable[[int, int], None] | None = None,
+    on_row: Callable[[Row], None] | None = None,
+    on_event: Callable[[Row], None] | None = None,
 ) -> Result:
     """Simulates a scenario. The same arguments give the same result, byte for byte.
 
@@ -44,9 +46,12 @@ def simulate(
         record: Also give the ``observed`` events that ``kf policy replay`` needs.
         trace: Also write the first repeat's steps to this file, for Perfetto.
         progress: Called after each step with steps done and steps in all.
+        on_row: Receives each row as it comes; the result then keeps none, so that memory
+            depends on the live state only.
+        on_event: Receives each event, likewise.
 
     Returns:
-        Rows, events, summary.
+        Rows, events, summary, figures of each repeat.
 
     Raises:
         UsageError: a policy or task cannot be loaded, or asks for what cannot be.
@@ -64,19 +69,24 @@ def simulate(
     events: list[Row] = []
     tiers: dict[str, str] = {}
     evaluation: dict[str, float] = {}
+    figures = Summary(scenario)
+    take_row, take_event = on_row or rows.append, on_event or events.append
+    done = 0
 
-    def on_row(row: Row) -> None:
-        rows.append(row)
+    def see(row: Row) -> None:
+        nonlocal done
+        done += 1
+        figures.add(row)
+        take_row(row)
         if progress is not None:
-            progress(len(rows), scenario.run.steps * repeats)
+            progress(done, scenario.run.steps * repeats)
 
     with ExitStack() as open_files:
         timeline = None if trace is None else open_files.enter_context(Timeline(trace))
         for repeat in range(repeats):
-            env = simpy.Environment(initial_time=0)
             gradients = _gradients(scenario, task, repeat)
             job = SimJob(
-                env,
+                simpy.Environment(initial_time=0),
                 scenario,
                 gradients,
                 policies=[
@@ -85,20 +95,32 @@ def simulate(
                 ],
                 repeat=repeat,
                 record=record,
-                on_row=on_row,
-                on_event=events.append,
+                on_row=see,
+                on_event=take_event,
                 timeline=timeline if repeat == 0 else None,
             )
-            process = env.process(job.run())
-            env.run()
-            if process.is_alive:
-                raise InternalError(
-                    f"{scenario.path}: no event is left, but the job waits after step "
-                    f"{job.controller.step} of {scenario.run.steps} at {env.now} ns"
-                )
+            _run(job)
             tiers.update(job.links.tiers)
             evaluation = gradients.evaluate()
-    return Result(tuple(rows), tuple(events), summarize(scenario, rows, tiers, evaluation))
+            figures.end_repeat()
+            if figures.is_precise:
+                break
+    return Result(
+        tuple(rows),
+        tuple(events),
+        figures.finish(tiers, evaluation),
+        tuple(figures.replications),
+    )
+
+
+def _run(job: SimJob) -> None:
+    process = job.env.process(job.run())
+    job.env.run()
+    if process.is_alive:
+        raise InternalError(
+            f"{job.scenario.path}: no event is left, but the job waits after step "
+            f"{job.controller.step} of {job.scenario.run.steps} at {job.env.now} ns"
+        )
 
 
 def _gradients(

@@ -2,7 +2,9 @@
 
 Each finished point is one line of ``done.jsonl``, written at once; when all are there,
 ``rows.csv`` (and on request ``rows.parquet``) is written in the points' order, so its bytes do
-not depend on how many processes there were, on Ray, or on how often it was interrupted.
+not depend on how many processes there were, on Ray, or on how often it was interrupted. With
+repeats ``differences.csv`` holds each point against the first: one seed gives all points the
+same random numbers, so their repeats are pairs.
 """
 
 import csv
@@ -17,6 +19,7 @@ from typing import Any
 
 from kfcore.errors import UsageError
 from kfcore.events import to_plain
+from kfsim.result import differences
 from kfsim.scenario import Scenario, parse
 from kfsim.simulation import simulate
 
@@ -87,15 +90,42 @@ def run_sweep(
             file.flush()
             if progress is not None:
                 progress(len(done), len(points))
-    rows = [{"point": place, **points[place], **done[place]} for place in sorted(done)]
+    kept = [(place, dict(done[place])) for place in sorted(done)]
+    pairs = _differences([row.pop("replications", []) for _, row in kept])
+    rows = [{"point": place, **points[place], **row} for place, row in kept]
     path = folder / "rows.csv"
+    _write_csv(path, rows)
+    if pairs:
+        _write_csv(folder / "differences.csv", pairs)
+    if parquet:
+        _write_parquet(folder / "rows.parquet", rows)
+    return path
+
+
+def _write_csv(path: Path, rows: Sequence[Row]) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]) if rows else [], lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-    if parquet:
-        _write_parquet(folder / "rows.parquet", rows)
-    return path
+
+
+def _differences(replications: Sequence[Sequence[dict[str, float]]]) -> list[Row]:
+    """Each point against the first, repeat by repeat on the same random numbers."""
+    if len(replications) < 2 or min(map(len, replications)) < 2:
+        return []
+    return [
+        {
+            "point": place,
+            "minus_point": 0,
+            "figure": name,
+            "mean_difference": found.mean,
+            "half_width_95": found.half_width,
+            "pairs": found.count,
+            "beyond_chance": found.excludes_zero,
+        }
+        for place, ours in enumerate(replications[1:], 1)
+        for name, found in differences(ours, replications[0]).items()
+    ]
 
 
 def _digest(scenario: Scenario, points: Sequence[Mapping[str, Any]]) -> str:
@@ -130,11 +160,21 @@ def run_point(raw: Mapping[str, Any], path: str, point: Mapping[str, Any]) -> Ro
         point: Keys to replace.
 
     Returns:
-        The figures that are numbers or texts.
+        The figures that are numbers or texts; with repeats also half the width of each
+        figure's 95 % interval, and the ``replications`` themselves.
     """
-    summary = simulate(parse(raw, path).with_values(point)).summary
-    plain = {name: to_plain(value) for name, value in summary.items()}
-    return {name: value for name, value in plain.items() if not isinstance(value, dict)}
+    result = simulate(parse(raw, path).with_values(point), on_row=_forget, on_event=_forget)
+    plain = {name: to_plain(value) for name, value in result.summary.items()}
+    row = {name: value for name, value in plain.items() if not isinstance(value, dict)}
+    for name, found in plain["intervals"].items():
+        row[f"{name}_half_width_95"] = found["half_width"]
+    if plain["intervals"]:
+        row["replications"] = to_plain(result.replications)
+    return row
+
+
+def _forget(_item: Row) -> None:
+    """Takes what a sweep has no use for."""
 
 
 def _on_processes(scenario: Scenario, todo: Todo, processes: int) -> Iterator[tuple[int, Row]]:

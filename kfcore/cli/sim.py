@@ -2,7 +2,11 @@
 
 import dataclasses
 import json
+import math
 import tomllib
+from collections import deque
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,6 +26,7 @@ app = typer.Typer(
     help="Simulate a cluster from a scenario file.",
 )
 
+_MOST_EVENTS = 500  # kept for the screen: a long run has more than anybody reads
 _UNITS = {
     "throughput_samples_per_s": "samples/s, all workers",
     "throughput_std_samples_per_s": "samples/s, standard deviation of repeats",
@@ -39,6 +44,7 @@ def sim(
     scenario: Annotated[
         Path, typer.Argument(help="TOML file; docs/simulator.md lists the keys.")
     ],
+    *,
     policy: Annotated[
         list[str] | None,
         typer.Option(
@@ -59,6 +65,20 @@ def sim(
     out: Annotated[
         Path | None, typer.Option(help="Write rows.csv, events.jsonl, summary.json here.")
     ] = None,
+    replications: Annotated[
+        int | None,
+        typer.Option(min=1, help="Instead of run.repeats: runs with draws of their own."),
+    ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="OTHER.toml",
+            help="Also run this scenario on the same random numbers: paired differences.",
+        ),
+    ] = None,
+    parquet: Annotated[
+        bool, typer.Option("--parquet", help="Also write rows.parquet to --out.")
+    ] = False,
     trace: Annotated[
         Path | None, typer.Option(help="Write the steps to this file, for ui.perfetto.dev.")
     ] = None,
@@ -71,15 +91,68 @@ def sim(
     ] = False,
 ) -> None:
     """Run a scenario on a simulated cluster and print what came of it."""
-    from kfsim import load, simulate  # noqa: PLC0415 - the command line is the door to kfsim
+    from kfsim import load  # noqa: PLC0415 - the command line is the door to kfsim
 
-    if record and out is None:
-        raise UsageError("--record needs --out, the folder for events.jsonl")
-    checked = load(scenario)
-    if set_:
-        checked = checked.with_values(dict(_assignment(text) for text in set_))
+    if (record or parquet) and out is None:
+        raise UsageError("--record and --parquet need --out, the folder for their files")
+    values = dict(_assignment(text) for text in set_ or ())
+    if replications is not None:
+        values["run.repeats"] = replications
+    checked = load(scenario).with_values(values)
     if faults is not None:
         checked = dataclasses.replace(checked, faults=read_faults(faults))
+    other = None
+    if against is not None:  # the same number of repeats and the same seed: the same draws
+        same = {"run.repeats": checked.run.repeats, "run.seed": checked.run.seed}
+        other = load(against).with_values(same)
+    said: deque[dict[str, Any]] = deque(maxlen=_MOST_EVENTS)
+    with ExitStack() as files:
+        sinks = _sinks(files, out, parquet=parquet)
+        result = _simulate(
+            checked,
+            [said.append, *(sink.event for sink in sinks)],
+            [sink.row for sink in sinks],
+            policies=policy or (),
+            record=record,
+            trace=trace,
+        )
+        for sink in sinks:
+            sink.summary(result.summary)
+    compared = None if other is None else _compare(result, other, policy or ())
+    if as_json:
+        plain = to_plain(result.summary | ({"against": compared} if compared else {}))
+        typer.echo(json.dumps(plain, allow_nan=False))
+        return
+    _print(result.summary, tuple(said))
+    if compared is not None:
+        _print_differences(str(other.run.name or against) if other else "", compared)
+    if out is not None:
+        typer.echo(f"rows.csv, events.jsonl and summary.json are in {out}")
+
+
+def _sinks(files: ExitStack, out: Path | None, *, parquet: bool) -> list[Any]:
+    """Where rows and events go as they come."""
+    from kfsim.files import RunFiles  # noqa: PLC0415 - as above
+
+    return [] if out is None else [files.enter_context(RunFiles(out, parquet=parquet))]
+
+
+def _simulate(
+    scenario: Any,
+    on_event: list[Callable[[dict[str, Any]], Any]],
+    on_row: list[Callable[[dict[str, Any]], Any]],
+    **options: Any,
+) -> Any:
+    """A run with a progress bar; nothing of its history is kept but what is asked for."""
+    from kfsim import simulate  # noqa: PLC0415 - as above
+
+    def spread(takers: list[Callable[[dict[str, Any]], Any]]) -> Callable[[Any], None]:
+        def hand_on(item: dict[str, Any]) -> None:
+            for take in takers:
+                take(item)
+
+        return hand_on
+
     with Progress(
         "[progress.description]{task.description}",
         BarColumn(),
@@ -88,22 +161,23 @@ def sim(
         console=Console(stderr=True),
         transient=True,
     ) as bar:
-        steps = bar.add_task("steps", total=checked.run.steps * checked.run.repeats)
-        result = simulate(
-            checked,
-            policies=policy or (),
-            record=record,
-            trace=trace,
+        steps = bar.add_task("steps", total=scenario.run.steps * scenario.run.repeats)
+        return simulate(
+            scenario,
             progress=lambda done, total: bar.update(steps, completed=done, total=total),
+            on_event=spread(on_event),
+            on_row=spread(on_row),
+            **options,
         )
-    if out is not None:
-        result.write(out)
-    if as_json:
-        typer.echo(json.dumps(to_plain(result.summary), allow_nan=False))
-        return
-    _print(result.summary, result.events)
-    if out is not None:
-        typer.echo(f"rows.csv, events.jsonl and summary.json are in {out}")
+
+
+def _compare(result: Any, other: Any, policies: Any) -> dict[str, Any]:
+    """Paired differences of the figures: this run's minus the other's."""
+    from kfsim.result import differences  # noqa: PLC0415 - as above
+
+    theirs = _simulate(other, [], [], policies=policies)
+    found = differences(result.replications, theirs.replications)
+    return {name: dataclasses.asdict(item) for name, item in found.items()}
 
 
 def _assignment(text: str) -> tuple[str, Any]:
@@ -125,13 +199,17 @@ def _print(summary: dict[str, Any], events: tuple[dict[str, Any], ...]) -> None:
     table.add_column("unit")
     for name, value in summary.items():
         plain = to_plain(value)
-        if name == "scenario" or plain in (None, {}):
+        if name in ("scenario", "intervals") or plain in (None, {}):
             continue
         if isinstance(plain, dict):
             plain = "\n".join(f"{key}: {item}" for key, item in plain.items())
         text = f"{plain:,.6g}" if isinstance(plain, float) else str(plain)
+        if name in summary["intervals"]:
+            text += f" ± {summary['intervals'][name]['half_width']:,.2g}"
         table.add_row(name, text, _UNITS.get(name, ""))
     console.print(table)
+    if len(events) == _MOST_EVENTS:
+        console.print(f"the last {_MOST_EVENTS} events (--out DIR writes all):")
     for event in events:
         if event["kind"] == "note":
             console.print(
@@ -152,3 +230,16 @@ def _print(summary: dict[str, Any], events: tuple[dict[str, Any], ...]) -> None:
                 f"{event['reason']})",
                 highlight=False,
             )
+
+
+def _print_differences(other: str, compared: dict[str, Any]) -> None:
+    table = Table(title=f"minus {other}: paired differences, 95 % intervals")
+    table.add_column("what", no_wrap=True)
+    table.add_column("difference")
+    table.add_column("unit")
+    for name, found in compared.items():
+        if math.isnan(found["mean"]):
+            continue
+        width = f" ± {found['half_width']:,.2g}" if found["count"] > 1 else ""
+        table.add_row(name, f"{found['mean']:+,.6g}{width}", _UNITS.get(name, ""))
+    Console().print(table)

@@ -31,6 +31,10 @@ def sweep(
     processes: Annotated[
         int, typer.Option("--processes", "-j", min=1, help="Points at a time.")
     ] = 1,
+    replications: Annotated[
+        int | None,
+        typer.Option(min=1, help="Instead of run.repeats; adds intervals, differences.csv."),
+    ] = None,
     on: Annotated[str, typer.Option(help="processes of this machine, or ray.")] = "processes",
     parquet: Annotated[bool, typer.Option(help="Also write rows.parquet.")] = False,
 ) -> None:
@@ -38,6 +42,9 @@ def sweep(
     from kfsim.scenario import load  # noqa: PLC0415 - as kf sim
     from kfsim.sweep import grid, run_sweep  # noqa: PLC0415
 
+    checked = load(scenario)
+    if replications is not None:
+        checked = checked.with_values({"run.repeats": replications})
     points = grid(dict(_values(text) for text in vary))
     with Progress(
         "[progress.description]{task.description}",
@@ -49,7 +56,7 @@ def sweep(
     ) as bar:
         task = bar.add_task("points", total=len(points))
         path = run_sweep(
-            load(scenario),
+            checked,
             points,
             out,
             processes=processes,
