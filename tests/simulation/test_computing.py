@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from kfcore.errors import UsageError
+from kfsim import simulate
 from kfsim.computing import Curve
 from kfsim.scenario import parse
-from kfsim.simulate import simulate
 
 ALIBABA = Path(__file__).resolve().parents[1] / "data" / "alibaba_mini_batch_times.csv"
 

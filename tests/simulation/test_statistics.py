@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from kfcore.errors import UsageError
+from kfsim import simulate
 from kfsim.files import RunFiles
 from kfsim.result import differences
 from kfsim.scenario import parse
-from kfsim.simulate import simulate
 from kfsim.statistics import interval, paired, t_quantile
 from kfsim.sweep import grid, run_sweep
 
