@@ -26,8 +26,8 @@ def join(
         schedule: Spec of the schedule that operations use at first.
         transport: ``auto`` or ``tcp``, as for `kfcore.init`.
         heartbeat_s: Seconds of silence, in the middle of an operation, after which a worker is
-            asked whether it lives, and again as many until it is given up, > 0; None: 3, or
-            half the time-out of operations where that is less.
+            asked whether it lives, and again as many until it is given up; from 0.5 to half
+            the time-out of operations; None: 3, or a quarter of that time-out if less.
         **explicit: Fields of `kfcore.config.Config`, which win over the environment.
 
     Returns:

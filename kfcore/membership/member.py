@@ -24,7 +24,6 @@ from kfcore.errors import (
     NoQuorumError,
     StaleViewError,
     TransportError,
-    UsageError,
 )
 from kfcore.membership.door import Door
 from kfcore.membership.opening import Opened, open_view
@@ -33,13 +32,13 @@ from kfcore.membership.roster import RosterStore, found_job
 from kfcore.membership.seat import Seat
 from kfcore.membership.watch import RosterWatch, SilenceWatch
 from kfcore.store import StoreClient
+from kfcore.timeouts import TimeOuts
 
 __all__ = ["FAILURES", "Member"]
 
 FAILURES = (TransportError, AbortedError, StaleViewError)
 """Errors of a session after which the survivors go on in the next view."""
 
-DEFAULT_HEARTBEAT_S = 3.0
 _LOOK_S = 0.05
 _MOST_FUTILE = 5  # views in a row in which no step was completed
 
@@ -74,7 +73,7 @@ class Member(Seat):
         on_close: Callable[[], None] | None = None,
     ) -> None:
         self.config, self._store = config, store
-        self.heartbeat_s = _heartbeat(heartbeat_s, config.timeout_s)
+        self.heartbeat_s = TimeOuts.of(config.timeout_s, heartbeat_s).heartbeat_s
         self._transport = transport
         self._on_close = on_close
         self._members: tuple[str, ...] = ()
@@ -377,14 +376,3 @@ class Member(Seat):
         if roster.find(self.id) is None:
             raise LeftError(f"the job is over: {roster.ended}")
         raise NoQuorumError(f"the job cannot go on: {roster.ended}")
-
-
-def _heartbeat(asked: float | None, timeout_s: float) -> float:
-    if asked is None:
-        return min(DEFAULT_HEARTBEAT_S, timeout_s / 2)
-    if not 0 < asked < timeout_s:
-        raise UsageError(
-            f"heartbeat_s must be > 0 and below timeout_s, {timeout_s:g}, or operations end "
-            f"before a silent worker is found; got {asked:g}"
-        )
-    return asked

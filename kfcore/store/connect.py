@@ -11,17 +11,21 @@ from kfcore.store.client import StoreClient
 from kfcore.store.etcd import SCHEME, EtcdClient
 from kfcore.store.meeting import is_meeting, meet
 from kfcore.store.server import StoreServer
+from kfcore.timeouts import store_reconnect_s
 
 __all__ = ["connect_store", "open_store"]
 
 
-def open_store(address: str, secret: str = "", connect_timeout_s: float = 30.0) -> StoreClient:
+def open_store(
+    address: str, secret: str = "", connect_timeout_s: float = 30.0, reconnect_s: float = 5.0
+) -> StoreClient:
     """Connect to a store wherever it is.
 
     Args:
         address: ``host:port``, or ``etcd://host:port/job``.
         secret: The job secret; etcd asks for none.
         connect_timeout_s: How long to keep trying the first connection, seconds.
+        reconnect_s: How long a lost store is looked for before a call gives up, seconds.
 
     Returns:
         The client.
@@ -32,8 +36,10 @@ def open_store(address: str, secret: str = "", connect_timeout_s: float = 30.0) 
         UsageError: A malformed address.
     """
     if address.startswith(SCHEME):
-        return EtcdClient(address, connect_timeout_s=connect_timeout_s)
-    return StoreClient(address, secret, connect_timeout_s=connect_timeout_s)
+        return EtcdClient(address, connect_timeout_s=connect_timeout_s, reconnect_s=reconnect_s)
+    return StoreClient(
+        address, secret, connect_timeout_s=connect_timeout_s, reconnect_s=reconnect_s
+    )
 
 
 def connect_store(config: Config) -> StoreClient | None:
@@ -63,6 +69,7 @@ def connect_store(config: Config) -> StoreClient | None:
             address if server is None else server.reachable_here,
             config.job_secret,
             config.timeout_s,
+            store_reconnect_s(config.timeout_s),
         )
     except BaseException:
         if server is not None:

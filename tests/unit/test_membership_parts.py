@@ -11,7 +11,6 @@ from kfcore.errors import ExpelledError, InternalError, LeftError, UsageError
 from kfcore.events import EventLog
 from kfcore.membership import RosterStore, found_job, handover
 from kfcore.membership.door import Door, Life, knock
-from kfcore.membership.member import _heartbeat
 from kfcore.membership.results import StepBuffers
 from kfcore.membership.roster import read_roster, write_roster
 from kfcore.store import StoreClient, StoreServer
@@ -126,13 +125,6 @@ def test_exits_of_workers_that_are_out_need_no_handling():
     for kind in (ExpelledError, LeftError):
         with pytest.raises(SystemExit, match="why"):
             raise kind("why")
-
-
-def test_heartbeats_and_time_outs_are_in_order():  # B3
-    assert _heartbeat(None, 60.0) == 3.0
-    assert _heartbeat(None, 4.0) == 2.0
-    with pytest.raises(UsageError, match="heartbeat_s must be > 0 and below timeout_s, 5"):
-        _heartbeat(10.0, 5.0)
 
 
 def test_a_state_is_cut_into_loads_that_cover_it_once():

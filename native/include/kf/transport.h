@@ -49,8 +49,10 @@ struct Frame {
   FrameKind kind = FrameKind::data;
   std::uint8_t code = 0;       // abort: the ErrorCode
   std::uint32_t transfer = 0;  // data: index of the transfer in the schedule
-  std::uint32_t cell = 0;      // data: index of the segment-grid cell
-  OpKey key;                   // data, start: the operation
+  // data: index of the segment-grid cell; start: milliseconds until the sender says so again if
+  // it still waits, 0: not told.
+  std::uint32_t cell = 0;
+  OpKey key;  // data, start: the operation
   std::uint64_t fingerprint =
       0;  // data, start: hash of what the sender means by this operation
   std::uint64_t payload_bytes = 0;

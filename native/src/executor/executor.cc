@@ -165,9 +165,10 @@ void Executor::post(Running& running, Operation::MessageId message) {
   if (transport_.send(t.peer, frame, regions_, ticket)) operation.complete(message);
 }
 
-void Executor::announce(int peer, const Operation& operation) {
+void Executor::announce(int peer, const Operation& operation, std::chrono::milliseconds again) {
   Frame frame;
   frame.kind = FrameKind::start;
+  frame.cell = static_cast<std::uint32_t>(again.count());
   frame.key = operation.key();
   frame.fingerprint = operation.spec().fingerprint;
   ++stats_.control_messages;
@@ -182,24 +183,26 @@ void Executor::request(int peer, const std::string& name, std::int64_t version) 
   transport_.send_control(peer, frame, name);
 }
 
-void Executor::announce_stall(const Operation& operation) {
+void Executor::announce_stall(const Operation& operation, std::chrono::milliseconds again) {
   for (std::size_t p = 0; p < peers_.size(); ++p) {
     const int peer = static_cast<int>(p);
     if (peer != rank_ && operation.edges()[p].member && !peers_[p].departed &&
         !transport_.congested(peer)) {
-      announce(peer, operation);
+      announce(peer, operation, again);
     }
   }
 }
 
-std::string Executor::explain(const Operation& operation, Clock::time_point now) const {
+std::string Executor::explain(const Operation& operation, Clock::time_point now,
+                              std::chrono::milliseconds pause) const {
   std::vector<int> silent;
   std::vector<int> elsewhere;
   std::string other;
   for (std::size_t p = 0; p < peers_.size(); ++p) {
     const Edge& edge = operation.edges()[p];
     if (static_cast<int>(p) == rank_ || !edge.member) continue;
-    if (now - peers_[p].heard > std::chrono::milliseconds(2500)) {
+    const auto known = peers_[p].pause.count() > 0 ? peers_[p].pause : pause;
+    if (now - peers_[p].heard > known * 5 / 2) {
       silent.push_back(static_cast<int>(p));
     } else if (!edge.started && !peers_[p].last_start.empty() &&
                peers_[p].last_start != operation.shape()->words()) {

@@ -42,10 +42,13 @@ class Executor final : public FrameSink {
   // What to do when a peer asks; may start operations.
   std::function<void(int peer, const Frame& frame, std::string_view name)> on_request;
   // Tells every peer which operation this rank is in. Called when an operation stalls, so that
-  // ranks which wait in different operations learn of each other.
-  void announce_stall(const Operation& operation);
-  // Why `operation` is not done, for the text of a deadline error.
-  std::string explain(const Operation& operation, Clock::time_point now) const;
+  // ranks which wait in different operations learn of each other; `again`: when it will say so
+  // next.
+  void announce_stall(const Operation& operation, std::chrono::milliseconds again);
+  // Why `operation` is not done, for the text of a deadline error. A rank counts as silent
+  // after two and a half times the pause that it has told, or else `pause`.
+  std::string explain(const Operation& operation, Clock::time_point now,
+                      std::chrono::milliseconds pause) const;
 
   const std::optional<Error>& death() const noexcept { return death_; }
   void die(ErrorCode code, const std::string& text);  // the first call wins
@@ -76,6 +79,8 @@ class Executor final : public FrameSink {
   struct Peer {
     bool departed = false;  // said bye
     Clock::time_point heard{};
+    std::chrono::milliseconds
+        pause{};  // after which it says again what it waits in; 0: unknown
     std::size_t unexpected_bytes = 0;
     std::map<OpKey, Announcement> announced;  // operations it started and this rank has not
     std::string last_start;                   // what it last said it has started
@@ -95,7 +100,7 @@ class Executor final : public FrameSink {
   void accept(Running& running, const Unexpected& data);
   void refuse_departed(const Operation& operation);
   void take_waiting(Running& running);  // announcements and data that came before the start
-  void announce(int peer, const Operation& operation);
+  void announce(int peer, const Operation& operation, std::chrono::milliseconds again = {});
   bool agree(Running& running, int peer, std::uint64_t fingerprint, const std::string* text);
   void retire(std::uint64_t number);
   void on_start(int peer, const Frame& frame, std::string_view text);

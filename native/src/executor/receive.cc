@@ -164,6 +164,7 @@ void Executor::control(int peer, const Frame& frame, std::string_view text) noex
 void Executor::on_start(int peer, const Frame& frame, std::string_view text) {
   Peer& from = peer_at(peer);
   from.last_start = std::string(text);
+  from.pause = std::chrono::milliseconds(frame.cell);
   if (Running* running = find(frame.key)) {
     if (agree(*running, peer, frame.fingerprint, &from.last_start)) advance(*running);
     return;

@@ -14,10 +14,18 @@ using std::chrono::milliseconds;
 
 constexpr auto kSlice = milliseconds(50);          // longest sleep between looks at the caller
 constexpr auto kFirstStall = milliseconds(50);     // when a rank first says what it waits in
-constexpr auto kStallRepeat = milliseconds(1000);  // and how often it says so again
+constexpr auto kStallRepeat = milliseconds(1000);  // and, at most, until it says so again
 constexpr auto kFarewell = milliseconds(1000);     // longest time to hand over the last frames
 constexpr auto kServing = milliseconds(1000);  // longest sleep of a thread that answers peers
 constexpr auto kLinger = milliseconds(20);     // how long a thread waits for more to do
+
+// How often a rank that waits says so: often enough that the others can tell within the
+// operation's time that it no longer does.
+milliseconds stall_repeat(const Session::Pending& pending, Clock::time_point deadline) {
+  if (deadline == Clock::time_point::max()) return kStallRepeat;
+  const auto share = std::chrono::duration_cast<milliseconds>(deadline - pending.started) / 5;
+  return std::clamp(share, milliseconds(kFirstStall), milliseconds(kStallRepeat));
+}
 
 }  // namespace
 
@@ -50,7 +58,7 @@ void Session::Impl::wait(const Handle& handle, Clock::time_point deadline,
       throw_if_dead(lock);
       const Clock::time_point now = Clock::now();
       if (expire(pending, deadline, now)) continue;
-      watch_stall(pending, now);
+      watch_stall(pending, deadline, now);
       drive(lock, &pending, std::min(deadline, now + kSlice));
       if (interrupt && !pending.complete() && now - asked >= kSlice) {
         asked = now;
@@ -80,10 +88,11 @@ bool Session::Impl::expire(const Pending& pending, Clock::time_point deadline,
                            Clock::time_point now) {
   if (now < deadline) return false;
   const auto waited = std::chrono::duration<double>(now - pending.started).count();
-  executor_.die(ErrorCode::deadline, "deadline passed after " + std::to_string(waited) +
-                                         " s in " + pending.operation->shape()->words() +
-                                         " on rank " + std::to_string(rank_) + ": " +
-                                         executor_.explain(*pending.operation, now));
+  executor_.die(
+      ErrorCode::deadline,
+      "deadline passed after " + std::to_string(waited) + " s in " +
+          pending.operation->shape()->words() + " on rank " + std::to_string(rank_) + ": " +
+          executor_.explain(*pending.operation, now, stall_repeat(pending, deadline)));
   return true;
 }
 
@@ -106,12 +115,14 @@ void Session::Impl::drive(Lock& lock, const Pending* pending, Clock::time_point 
   progressed_.notify_all();
 }
 
-void Session::Impl::watch_stall(Pending& pending, Clock::time_point now) {
+void Session::Impl::watch_stall(Pending& pending, Clock::time_point deadline,
+                                Clock::time_point now) {
   const bool first = pending.announced == Clock::time_point{};
   const auto since = now - (first ? pending.started : pending.announced);
-  if (since < (first ? kFirstStall : kStallRepeat)) return;
+  const milliseconds repeat = stall_repeat(pending, deadline);
+  if (since < (first ? kFirstStall : repeat)) return;
   pending.announced = now;
-  executor_.announce_stall(*pending.operation);
+  executor_.announce_stall(*pending.operation, repeat);
 }
 
 void Session::Impl::run_in_background(Lock& lock, const Handle& handle) {
@@ -175,7 +186,7 @@ void Session::Impl::background_turn(Lock& lock) {
   for (const Handle& handle : in_background_) {
     if (expire(*handle, handle->deadline, now)) return;
     until = std::min(until, handle->deadline);
-    watch_stall(*handle, now);
+    watch_stall(*handle, handle->deadline, now);
   }
   thread_drives_ = true;
   drive(lock, nullptr, until);

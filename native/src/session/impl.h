@@ -81,7 +81,7 @@ class Session::Impl {
   void claim(const std::vector<MemorySpan>& spans, Words&& words);
 
   void drive(Lock& lock, const Pending* pending, Clock::time_point until);
-  void watch_stall(Pending& pending, Clock::time_point now);
+  void watch_stall(Pending& pending, Clock::time_point deadline, Clock::time_point now);
   bool expire(const Pending& pending, Clock::time_point deadline, Clock::time_point now);
   void throw_if_dead(Lock& lock);
   void bury(Lock& lock) noexcept;

@@ -19,9 +19,19 @@ namespace {
 constexpr std::size_t kStageBytes = 64 * 1024;   // stays in the second-level cache
 constexpr std::size_t kFairBytes = 1024 * 1024;  // of one peer before the next has its turn
 constexpr std::size_t kVectors = 64;             // of one system call
+constexpr std::uint64_t kSmallOperation = 64 * 1024;  // bytes to one peer; may overtake
+constexpr std::size_t kOvertaking = 256 * 1024;       // bytes, before the others have a turn
 
 bool would_block(int error) {
   return error == EAGAIN || error == EWOULDBLOCK;
+}
+
+// Messages find their operation by its key, so it is all the same to the receiver which comes
+// first. A goodbye stays behind everything.
+bool may_overtake(const Frame& frame) {
+  if (frame.kind == FrameKind::start) return true;
+  return frame.kind == FrameKind::data && frame.operation_bytes > 0 &&
+         frame.operation_bytes <= kSmallOperation;
 }
 
 }  // namespace
@@ -58,7 +68,7 @@ bool Connection::send_data(const Frame& frame, std::span<const Region> regions,
   const Header header = encode(frame);
   const std::size_t total = header.size() + static_cast<std::size_t>(frame.payload_bytes);
   std::size_t done = 0;
-  while (queue_.empty() && broken_ == 0 && done < total) {
+  while (!queued() && broken_ == 0 && done < total) {
     const std::ptrdiff_t written = write_some(header, regions, done);
     if (written < 0) {
       if (!would_block(errno)) broken_ = errno;
@@ -67,7 +77,8 @@ bool Connection::send_data(const Frame& frame, std::span<const Region> regions,
     done += static_cast<std::size_t>(written);
   }
   if (done == total) return true;
-  queue_.push_back({header, {regions.begin(), regions.end()}, {}, ticket, true, done, total});
+  auto& queue = done == 0 && may_overtake(frame) ? urgent_ : queue_;
+  queue.push_back({header, {regions.begin(), regions.end()}, {}, ticket, true, done, total});
   return false;
 }
 
@@ -75,22 +86,37 @@ void Connection::send_control(const Frame& frame, std::string_view text) {
   Frame sized = frame;
   const std::string_view bounded = text.substr(0, kMaxControlBytes);
   sized.payload_bytes = bounded.size();
-  queue_.push_back(
+  const bool first = !queued();
+  auto& queue = may_overtake(frame) ? urgent_ : queue_;
+  queue.push_back(
       {encode(sized), {}, std::string(bounded), 0, false, 0, kHeaderBytes + bounded.size()});
-  if (queue_.size() == 1) drain();
+  if (first) drain();
 }
 
-std::ptrdiff_t Connection::write_next() noexcept {
-  Outgoing& next = queue_.front();
+std::deque<Connection::Outgoing>& Connection::next_queue() noexcept {
+  if (queue_.empty()) return urgent_;
+  const bool midway = queue_.front().done > 0;
+  const bool patient = overtook_ < kOvertaking || !queue_.front().is_data;
+  const bool overtake = !urgent_.empty() && (urgent_.front().done > 0 || (!midway && patient));
+  return overtake ? urgent_ : queue_;
+}
+
+void Connection::pop(std::deque<Outgoing>& queue) noexcept {
+  overtook_ = &queue == &urgent_ && !queue_.empty() ? overtook_ + queue.front().total : 0;
+  queue.pop_front();
+}
+
+std::ptrdiff_t Connection::write_some(Outgoing& next) noexcept {
   if (next.is_data) return write_some(next.header, next.regions, next.done);
   const Region text(reinterpret_cast<std::byte*>(next.text.data()), next.text.size());
   return write_some(next.header, {&text, 1}, next.done);
 }
 
 std::string Connection::flush(FrameSink& sink) {
-  while (!queue_.empty() && broken_ == 0) {
-    Outgoing& next = queue_.front();
-    const std::ptrdiff_t written = write_next();
+  while (queued() && broken_ == 0) {
+    std::deque<Outgoing>& queue = next_queue();
+    Outgoing& next = queue.front();
+    const std::ptrdiff_t written = write_some(next);
     if (written < 0) {
       if (!would_block(errno)) broken_ = errno;
       break;
@@ -99,27 +125,30 @@ std::string Connection::flush(FrameSink& sink) {
     if (next.done < next.total) continue;
     const std::uint64_t ticket = next.ticket;
     const bool is_data = next.is_data;
-    queue_.pop_front();
+    pop(queue);
     if (is_data) sink.sent(ticket);
   }
   return broken_ == 0 ? std::string() : error_text(broken_);
 }
 
 void Connection::drop_data() noexcept {
-  std::erase_if(queue_, [](const Outgoing& frame) { return frame.is_data && frame.done == 0; });
+  const auto unsent = [](const Outgoing& frame) { return frame.is_data && frame.done == 0; };
+  std::erase_if(queue_, unsent);
+  std::erase_if(urgent_, unsent);
 }
 
 bool Connection::drain() noexcept {
-  while (!queue_.empty() && broken_ == 0) {
-    Outgoing& next = queue_.front();
-    const std::ptrdiff_t written = write_next();
+  while (queued() && broken_ == 0) {
+    std::deque<Outgoing>& queue = next_queue();
+    Outgoing& next = queue.front();
+    const std::ptrdiff_t written = write_some(next);
     if (written < 0) {
       if (would_block(errno)) return false;
       broken_ = errno;
       return true;
     }
     next.done += static_cast<std::size_t>(written);
-    if (next.done == next.total) queue_.pop_front();
+    if (next.done == next.total) pop(queue);
   }
   return true;
 }
@@ -136,6 +165,7 @@ void Connection::close() noexcept {
   if (fd_) ::shutdown(fd_.get(), SHUT_WR);
   fd_.reset();
   queue_.clear();
+  urgent_.clear();
 }
 
 // Reads into the regions of a direct delivery, then into the stage, with one system call.

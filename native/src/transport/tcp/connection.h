@@ -22,7 +22,7 @@ class Connection {
   int fd() const noexcept { return fd_.get(); }
   int peer() const noexcept { return peer_; }
   bool open() const noexcept { return static_cast<bool>(fd_); }
-  bool queued() const noexcept { return !queue_.empty(); }
+  bool queued() const noexcept { return !queue_.empty() || !urgent_.empty(); }
   std::uint64_t bytes_received() const noexcept { return bytes_received_; }
 
   // True: sent completely. False: queued; its ticket is reported when it is sent.
@@ -57,7 +57,10 @@ class Connection {
   // Bytes written of header and regions from `done` on; -1 with errno set.
   std::ptrdiff_t write_some(const Header& header, std::span<const Region> regions,
                             std::size_t done) noexcept;
-  std::ptrdiff_t write_next() noexcept;  // of the first frame of the queue
+  std::ptrdiff_t write_some(Outgoing& next) noexcept;
+  // The frame to go on with, of which something may be sent already; not empty.
+  std::deque<Outgoing>& next_queue() noexcept;
+  void pop(std::deque<Outgoing>& queue) noexcept;  // its first frame is sent
   std::ptrdiff_t read_some();
   bool parse(FrameSink& sink);  // false: the peer broke the protocol
   bool parse_header(FrameSink& sink);
@@ -71,6 +74,10 @@ class Connection {
   int peer_;
   int broken_ = 0;  // errno of a failed write, reported by the next flush
   std::deque<Outgoing> queue_;
+  // Of small operations and what starts them: they need not wait until the frames of a large
+  // one are sent, which may be all of its bytes. Both queues are in the order of the calls.
+  std::deque<Outgoing> urgent_;
+  std::size_t overtook_ = 0;  // urgent bytes sent since the last frame of the other queue
   std::uint64_t bytes_received_ = 0;  // headers included
 
   std::vector<std::byte> stage_;

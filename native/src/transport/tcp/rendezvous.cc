@@ -23,7 +23,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr auto kHandshakeTime = milliseconds(5000);  // for one attempt, from connect or accept
+constexpr auto kHandshakeTime = milliseconds(5000);  // at most, of an attempt
+constexpr int kLeastAttempts = 4;                    // that fit into the time to open
 constexpr auto kFirstRetry = milliseconds(20);
 constexpr auto kLastRetry = milliseconds(500);
 constexpr auto kTurn = milliseconds(10);  // longest sleep between looks at the caller
@@ -127,7 +128,9 @@ class Rendezvous {
         options_(options),
         self_{&options.view, options.rank, options.job_id, options.job_secret},
         links_(static_cast<std::size_t>(options.view.world_size())),
-        outgoing_(static_cast<std::size_t>(options.rank)) {
+        outgoing_(static_cast<std::size_t>(options.rank)),
+        attempt_time_(std::min<Clock::duration>(
+            kHandshakeTime, (options.deadline - Clock::now()) / kLeastAttempts)) {
     for (std::size_t p = 0; p < outgoing_.size(); ++p) {
       split_address(options.addresses[p]);  // a bad address is an error at once
     }
@@ -177,6 +180,7 @@ class Rendezvous {
   Identity self_;
   std::vector<Fd> links_;           // by rank, authenticated
   std::vector<Outgoing> outgoing_;  // by rank, those below this one
+  Clock::duration attempt_time_;    // from connect or accept until both have proved themselves
   std::list<Attempt> strangers_;    // accepted, oldest first
   int strangers_refused_ = 0;
   std::string last_stranger_;
@@ -204,7 +208,7 @@ void Rendezvous::connect_if_due(int peer, Clock::time_point now) {
       }
       out.attempt.emplace(Attempt{std::move(fd),
                                   Handshake(Handshake::Role::client, self_, make_nonce(), peer),
-                                  now + kHandshakeTime, true});
+                                  now + attempt_time_, true});
       return;
     }
     retry_later(out, out.reason);
@@ -260,7 +264,7 @@ void Rendezvous::accept_all() {
     if (strangers_.size() >= kMaxStrangers) strangers_.pop_front();
     strangers_.push_back(Attempt{std::move(fd),
                                  Handshake(Handshake::Role::server, self_, make_nonce()),
-                                 Clock::now() + kHandshakeTime, false});
+                                 Clock::now() + attempt_time_, false});
   }
 }
 
