@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -61,6 +62,7 @@ class SimJob:
         on_row: Receives a row for each step.
         on_event: Receives each event of the controller, with ``time_s``.
         timeline: Receives each step's times.
+        compute_s: [steps, columns] compute times to replay, instead of the scenario's.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class SimJob:
         on_row: Callable[[Row], None],
         on_event: Callable[[Row], None],
         timeline: Timeline | None = None,
+        compute_s: Times | None = None,
     ) -> None:
         self.env, self.scenario, self._gradients = env, scenario, gradients
         self._repeat, self._on_row, self._on_event = repeat, on_row, on_event
@@ -102,8 +105,13 @@ class SimJob:
             self.controller.member = cast("Any", self._seats)
             self.controller.fix({})
         self._members = list(range(scenario.world_size))  # who holds each rank
+        workload = scenario.workload
+        if compute_s is not None:
+            workload = replace(workload, times_are="seconds")
         self._computing = Computing(
-            scenario.workload, scenario.cluster.ranks_per_host, _replay(scenario)
+            workload,
+            scenario.cluster.ranks_per_host,
+            _replay(scenario) if compute_s is None else compute_s,
         )
         self._micro = scenario.workload.accumulation
         self._rank_s = np.zeros(scenario.world_size)  # when each rank is free

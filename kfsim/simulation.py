@@ -7,7 +7,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import simpy
+from numpy.typing import NDArray
 
 from kfcore.errors import InternalError, UsageError
 from kfcore.policy.base import Policy
@@ -34,6 +36,7 @@ def simulate(
     progress: Callable[[int, int], None] | None = None,
     on_row: Callable[[Row], None] | None = None,
     on_event: Callable[[Row], None] | None = None,
+    compute_s: NDArray[np.float64] | None = None,
 ) -> Result:
     """Simulates a scenario. The same arguments give the same result, byte for byte.
 
@@ -49,6 +52,8 @@ def simulate(
         on_row: Receives each row as it comes; the result then keeps none, so that memory
             depends on the live state only.
         on_event: Receives each event, likewise.
+        compute_s: [steps, ranks] compute times to replay, seconds, instead of the scenario's;
+            fewer columns than ranks are used in turn.
 
     Returns:
         Rows, events, summary, figures of each repeat.
@@ -98,6 +103,7 @@ def simulate(
                 on_row=see,
                 on_event=take_event,
                 timeline=timeline if repeat == 0 else None,
+                compute_s=compute_s,
             )
             _run(job)
             tiers.update(job.links.tiers)

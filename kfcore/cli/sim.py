@@ -76,6 +76,13 @@ def sim(
             help="Also run this scenario on the same random numbers: paired differences.",
         ),
     ] = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="LOG",
+            help="Simulate a recorded real run (events.jsonl) again, and compare step by step.",
+        ),
+    ] = None,
     parquet: Annotated[
         bool, typer.Option("--parquet", help="Also write rows.parquet to --out.")
     ] = False,
@@ -101,6 +108,11 @@ def sim(
     checked = load(scenario).with_values(values)
     if faults is not None:
         checked = dataclasses.replace(checked, faults=read_faults(faults))
+    if replay is not None:
+        from kfcore.cli.sim_replay import compare_with_run  # noqa: PLC0415 - seldom asked for
+
+        compare_with_run(checked, replay, out=out, trace=trace, as_json=as_json)
+        return
     other = None
     if against is not None:  # the same number of repeats and the same seed: the same draws
         same = {"run.repeats": checked.run.repeats, "run.seed": checked.run.seed}
