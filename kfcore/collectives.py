@@ -7,6 +7,7 @@ back is of the kind that went in: tensors for tensors, else NumPy arrays.
 from collections.abc import Sequence
 from typing import Any
 
+from kfcore import _native
 from kfcore.errors import UsageError
 from kfcore.handle import Handle
 from kfcore.operations import Operations
@@ -85,6 +86,7 @@ class Collectives(Operations):
         name: str | None = None,
         timeout_s: float | None = None,
         async_op: bool = False,
+        norms: _native.NormSums | None = None,
     ) -> Any:
         """Reduce several arrays together, in place, without copying them together.
 
@@ -99,6 +101,7 @@ class Collectives(Operations):
                 other operations. Unnamed ones are matched in the order of the calls.
             timeout_s: Longest time to wait, in seconds; default: the session's.
             async_op: Return a :class:`~kfcore.handle.Handle` at once.
+            norms: Sums squares of the averaged arrays meanwhile; see `kfcore.norms`.
 
         Returns:
             ``arrays`` itself.
@@ -118,6 +121,7 @@ class Collectives(Operations):
         if (
             name is None
             and timeout_s is None
+            and norms is None
             and not async_op
             and self._caller is not None
             and not self._must_look()
@@ -136,6 +140,7 @@ class Collectives(Operations):
                 name=name,
                 timeout_s=timeout_s,
                 async_op=async_op,
+                norms=norms,
             )
         handles: list[Handle] = []
         for begin, end in buckets:
@@ -148,6 +153,7 @@ class Collectives(Operations):
                     name=None if name is None else f"{name}/{begin}",
                     timeout_s=timeout_s,
                     async_op=True,
+                    norms=norms,
                 )
             )
         whole = Handle.of(handles, lambda: arrays)

@@ -18,6 +18,17 @@ Vector = NDArray[np.float64]
 _SAMPLES = _native.LOCAL_FIELDS - 1
 
 
+class _Watched(LocalStep):
+    """Nothing measured, and whether somebody asked for the norm."""
+
+    read = False
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "grad_sq_norm":
+            object.__setattr__(self, "read", True)  # it is frozen
+        return super().__getattribute__(name)
+
+
 class ControlBlock:
     """Layout of a job's two control vectors, and the way in and out.
 
@@ -29,13 +40,14 @@ class ControlBlock:
     Attributes:
         sum_len: Words of the vector that is sum-reduced.
         max_len: Words of the vector that is max-reduced.
+        reads_norm: Whether signals are made of ``LocalStep.grad_sq_norm``.
 
     Raises:
         UsageError: two policies use one signal name.
     """
 
     def __init__(self, policies: Sequence[Policy], world_size: int, rank: int) -> None:
-        nothing = LocalStep()
+        nothing = _Watched()
         declared: dict[str, Mapping[str, Signal]] = {}
         for policy in policies:
             signals = policy.signals(nothing)
@@ -43,6 +55,7 @@ class ControlBlock:
                 declared[policy.name] = signals
         self._signalling = tuple(policy for policy in policies if policy.name in declared)
         self._declared = declared
+        self.reads_norm = nothing.read
         self._rank = rank
         self.resize(world_size)
 

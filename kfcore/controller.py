@@ -131,6 +131,11 @@ class Controller:
         return self._monitors.wants_norms(self.step + 1)
 
     @property
+    def signals_read_norm(self) -> bool:
+        """Whether policies hand in signals made of the local gradient's norm."""
+        return self._block.reads_norm
+
+    @property
     def proposal_text(self) -> str:
         """This rank's step, configuration and proposal, for the message about a conflict."""
         return self._engine.proposal_text()

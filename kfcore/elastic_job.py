@@ -21,14 +21,16 @@ from kfcore.elastic.image import Image
 from kfcore.elastic.sampler import ElasticSampler, pass_over
 from kfcore.elastic.state import ElasticState
 from kfcore.elastic_controller import ElasticController
-from kfcore.errors import InternalError, LeftError, NoQuorumError, TransportError, UsageError
+from kfcore.errors import InternalError, TransportError, UsageError
 from kfcore.events import EventLog
-from kfcore.gradients import finite_norm, float_view
+from kfcore.gradients import float_view
 from kfcore.job import Job
+from kfcore.membership.ending import wait_for_all
 from kfcore.membership.handover import give_state, pack_job, pass_result, take_state
 from kfcore.membership.member import FAILURES, Member
 from kfcore.membership.opening import Opened
 from kfcore.membership.results import StepBuffers
+from kfcore.norms import StepNorms
 from kfcore.sampling import StepSamples
 from kfcore.session import Session
 
@@ -209,16 +211,10 @@ class ElasticJob(Job):
             self._enter(self._pending)
         self._suffer_faults()
         views = [float_view(grad) for grad in grads]
-        norm = math.nan
-        if self.controller.wants_norms:
-            norm = finite_norm(views)
-            if micro is not None and math.isfinite(norm):
-                norm = micro.mean_sq_norm
         begin_s = self._clock()
-        sums, maxes, due = self._reduce(views, loss, norm / loss_scale**2)
+        sums, maxes, due = self._reduce(views, loss, loss_scale, micro)
         comm_s = self._clock() - begin_s
-        mean_sq = finite_norm(views) / loss_scale**2
-        outcome = self._end_step(sums, maxes, mean_sq, micro)
+        outcome = self._end_step(sums, maxes, float(due[1]), micro)
         if self._handed is not None and not any(len(part) for part in self._parts.values()):
             outcome = dataclasses.replace(outcome, skipped=True)  # all its samples were lost
         self._due = bool(due[0])
@@ -231,29 +227,42 @@ class ElasticJob(Job):
     def close(self) -> None:
         """As `Job.close`, once all workers have everything; the job is over then."""
         if not self._ended and self._begun and not self._member.waiting:
-            self._finish()
+            wait_for_all(self._member, self._to_next_view)
+            self._member.finish(_FINISHED)
         super().close()
 
     # ---- a step -------------------------------------------------------------------------
 
     def _reduce(
-        self, views: list[NDArray[Any]], loss: float, norm: float
+        self,
+        views: list[NDArray[Any]],
+        loss: float,
+        loss_scale: float,
+        micro: MicroNorms | None,
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
         """Reduce gradients and control vectors, in as many views as it takes."""
         step = self.steps + 1
         while True:
             share = self._share_now()
             self._steps.take_in(step, views, share)
-            sums, maxes = self.controller.fill(
-                self._local(loss, norm if share > 0 else math.nan)
+            norms = StepNorms(
+                self._steps.gradients(step),
+                inside=not self.controller.signals_read_norm,
+                local=self.controller.wants_norms and share > 0,
+                divisor=loss_scale**2,
+                share=share,
+                micro=micro,
             )
-            due = np.array([float(self._member.change_wanted)])
+            sums, maxes = self.controller.fill(self._local(loss, norms.local))
+            due = np.array([float(self._member.change_wanted), 0.0])
             self._steps.control(step, sums, maxes, due)
-            op = ["avg"] * self._steps.types(step)
             try:
                 self._member.grouped_all_reduce(
-                    self._steps.arrays(step), op=[*op, "sum", "max", "max"]
+                    self._steps.arrays(step),
+                    op=[*["avg"] * len(self._steps.gradients(step)), "sum", "max", "max"],
+                    norms=norms.inside(sums),
                 )
+                due[1] = norms.mean()  # for those that get this step's result from others
             except FAILURES as error:
                 if not self._recover(error):
                     continue
@@ -386,20 +395,6 @@ class ElasticJob(Job):
         if self._source is not None and tree["sampler"] is not None:
             self._source.load_state_dict(tree["sampler"])
         self._steps.completed = self.steps
-
-    def _finish(self) -> None:
-        """Stay until all workers have the last step: some may still ask for it."""
-        while True:
-            try:
-                self._member.running(lambda session: session.barrier(name="kf/finish"))
-                break
-            except FAILURES as error:
-                try:
-                    self._member.failed(error)
-                    self._to_next_view()
-                except (NoQuorumError, LeftError, TransportError):
-                    break  # the others are gone, and this worker has everything
-        self._member.finish(_FINISHED)
 
     def _open_log(self, *, append: bool) -> None:
         if self._log_path is None or self._rank != 0:

@@ -23,11 +23,12 @@ from kfcore.elastic.sampler import ElasticSampler
 from kfcore.errors import UsageError
 from kfcore.events import Change, EventLog
 from kfcore.faults import read_faults
-from kfcore.gradients import finite_norm, float_view, scale
+from kfcore.gradients import float_view, scale
 from kfcore.in_force import InForce
 from kfcore.injection import Injector
 from kfcore.job_session import Alone, JobSession, tell_all, view_version
 from kfcore.monitors import Monitor
+from kfcore.norms import StepNorms
 from kfcore.policy.base import Policy
 from kfcore.policy.load import load_policy
 from kfcore.sampling import DataPass
@@ -199,11 +200,14 @@ class Job(InForce):
         apart = self._sync.mode.averages_models  # each rank applies its own gradient
         if self._share != 1.0 and not (apart and self._share > 0):
             scale(grads, self._share)
-        local_sq = math.nan
-        if (self.controller.wants_norms or apart) and self._share > 0:
-            local_sq = finite_norm(views) / (1.0 if apart else self._share**2)
-            if micro is not None and math.isfinite(local_sq):
-                local_sq = micro.mean_sq_norm
+        norms = StepNorms(
+            views,
+            inside=self._sync.measures and not self.controller.signals_read_norm,
+            local=(self.controller.wants_norms or apart) and self._share > 0,
+            divisor=loss_scale**2,
+            share=1.0 if apart else self._share,
+            micro=micro,
+        )
         times = self._times
         sums, maxes = self.controller.fill(
             LocalStep(
@@ -212,16 +216,16 @@ class Job(InForce):
                 comm_s=times.comm_s,
                 comm_bytes=times.comm_bytes,
                 loss=float(loss),
-                grad_sq_norm=local_sq / loss_scale**2,
+                grad_sq_norm=norms.local,
                 samples=math.nan if self._handed is None else float(self._handed),
                 notice_s=self._notice_until_s - self._clock(),
             )
         )
         begin_s = self._clock()
-        self._sync.average(grads, views, sums, maxes)
+        self._sync.average(grads, views, sums, maxes, norms.inside(sums))
         comm_s = self._clock() - begin_s
-        mean_sq = math.nan if apart else finite_norm(views)
-        outcome = self._end_step(sums, maxes, mean_sq / loss_scale**2, micro)
+        mean_sq = math.nan if apart else norms.mean()
+        outcome = self._end_step(sums, maxes, mean_sq, micro)
         self._handed, self._share = None, 1.0
         if outcome.conflict:
             self._explain_conflict()

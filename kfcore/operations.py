@@ -78,16 +78,23 @@ class Operations:
         async_op: bool,
         blocks: Sequence[int] = (),
         writes: bool = True,
+        norms: _native.NormSums | None = None,
     ) -> Any:
         staged = stage(arrays, ops, writes=writes)
         root = whole_number(root, "root")
         if async_op or self._group is not None or blocks or self._must_look():
             call = _native.call(
-                collective, staged.pieces, root, self._named(name), list(blocks), self._site()
+                collective,
+                staged.pieces,
+                root,
+                self._named(name),
+                list(blocks),
+                self._site(),
+                norms,
             )
             return self._start(call, collective, staged, finish, timeout_s, async_op)
         self._native.run(
-            collective, staged.pieces, root, self._named(name), self._limit(timeout_s)
+            collective, staged.pieces, root, self._named(name), self._limit(timeout_s), norms
         )
         staged.write_back()
         return finish()

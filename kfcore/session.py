@@ -97,6 +97,8 @@ class Session(Exchange):
         on_close: Called once, after the session was closed.
     """
 
+    measures_norms = True  # see `kfcore.norms`
+
     def __init__(
         self,
         native: _native.Session,

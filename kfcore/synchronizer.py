@@ -5,6 +5,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from kfcore import _native
 from kfcore.compression import parse
 from kfcore.compression.mean import CompressedMean
 from kfcore.configuration import DEFAULT_BUCKET_BYTES
@@ -43,7 +44,12 @@ class Synchronizer:
         return {"sync_mode": "give the job the model's `parameters`, which other modes average"}
 
     def average(
-        self, grads: Sequence[Any], views: Sequence[NDArray[Any]], sums: Vector, maxes: Vector
+        self,
+        grads: Sequence[Any],
+        views: Sequence[NDArray[Any]],
+        sums: Vector,
+        maxes: Vector,
+        norms: _native.NormSums | None = None,
     ) -> None:
         """Reduce a step's control vectors, and its gradients where the mode says so.
 
@@ -52,6 +58,7 @@ class Synchronizer:
             views: The same as NumPy arrays.
             sums: Reduced in place by sum.
             maxes: Reduced in place by max.
+            norms: Where `measures`: sums squares meanwhile.
 
         Raises:
             UsageError: `settle` was due before.
@@ -72,7 +79,14 @@ class Synchronizer:
             [*grads, sums, maxes],
             op=[*["avg"] * len(views), "sum", "max"],
             fusion_bytes=self._bucket_bytes,
+            **({} if norms is None else {"norms": norms}),
         )
+
+    @property
+    def measures(self) -> bool:
+        """Whether the coming step's all-reduce can sum squares."""
+        whole = not (self.mode.averages_models or self._compressed)
+        return whole and getattr(self._session, "measures_norms", False)
 
     def end_step(self, step: int) -> None:
         """Note what a step leaves to be done after its update.

@@ -66,16 +66,16 @@ class StepBuffers:
         """
         return [*self._flat[step % 2].values(), *self._control[step % 2]]
 
-    def types(self, step: int) -> int:
-        """How many of `arrays` are gradients.
+    def gradients(self, step: int) -> list[Array]:
+        """Those of `arrays` that are gradients.
 
         Args:
             step: Number of the step.
 
         Returns:
-            The number of flat arrays.
+            One flat array for each type.
         """
-        return len(self._flat[step % 2])
+        return list(self._flat[step % 2].values())
 
     def give_out(self, step: int, grads: Sequence[Array]) -> None:
         """Copy a step's result into the gradients.

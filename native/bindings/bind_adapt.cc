@@ -1,9 +1,14 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
+
+#include <cmath>
+#include <limits>
+#include <memory>
 
 #include "bindings.h"
 #include "kf/control.h"
@@ -139,6 +144,18 @@ double norm_of(const nb::ndarray<const T, nb::c_contig, nb::device::cpu>& values
   return squared_norm(std::span<const T>(values.data(), values.size()));
 }
 
+// Writes |g|^2, times `factor`, into the control vector that travels with the gradient, which
+// the caller keeps alive.
+std::shared_ptr<NormSums> norm_sums(const Vector<double>& sums, double factor) {
+  double* words = sums.data();
+  const std::size_t count = sums.size();
+  return std::make_shared<NormSums>(words, [=](double local) {
+    const double norm = local * factor;
+    encode_norm(std::isfinite(norm) ? norm : std::numeric_limits<double>::infinity(),
+                {words, count});
+  });
+}
+
 void bind_monitors(nb::module_& m) {
   nb::enum_<Undefined>(m, "Undefined")
       .value("no", Undefined::no)
@@ -154,6 +171,10 @@ void bind_monitors(nb::module_& m) {
       .def("value", &NoiseScale::value)
       .def("sqr", &NoiseScale::sqr)
       .def("var", &NoiseScale::var);
+  nb::class_<NormSums>(m, "NormSums", "Both squared norms of a gradient that is averaged.")
+      .def(nb::new_([] { return std::make_shared<NormSums>(); }))
+      .def(nb::new_(&norm_sums), "sums"_a.noconvert(), "factor"_a)
+      .def("result", &NormSums::result);
   const auto released = nb::call_guard<nb::gil_scoped_release>();
   m.def("squared_norm", &norm_of<float>, "values"_a.noconvert(), released);
   m.def("squared_norm", &norm_of<double>, "values"_a.noconvert(), released);

@@ -32,7 +32,7 @@ struct Started {
 
 Call make_call(const std::string& collective, std::vector<Piece> pieces, int root,
                const std::string& name, std::vector<std::int64_t> blocks,
-               const std::string& site) {
+               const std::string& site, std::shared_ptr<NormSums> norms) {
   Call call;
   call.collective = collective_from_string(collective);
   call.pieces = std::move(pieces);
@@ -40,6 +40,7 @@ Call make_call(const std::string& collective, std::vector<Piece> pieces, int roo
   call.name = name;
   call.blocks = std::move(blocks);
   call.site = site;
+  call.norms = std::move(norms);
   return call;
 }
 
@@ -125,7 +126,7 @@ void bind_calls(nb::module_& m) {
         return std::pair{seconds(begin), seconds(end)};
       });
   m.def("call", &make_call, "collective"_a, "pieces"_a, "root"_a, "name"_a, "blocks"_a,
-        "site"_a);
+        "site"_a, "norms"_a.none() = nb::none());
   m.def("exchange_call", &make_exchange, "input"_a, "output"_a, "dtype"_a, "counts"_a, "rank"_a,
         "world_size"_a, "name"_a, "site"_a, nb::call_guard<nb::gil_scoped_release>());
   m.def(

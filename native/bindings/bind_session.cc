@@ -39,8 +39,9 @@ struct Cancel {
 
 void run_named(Session& session, const std::string& collective,
                const std::vector<Piece>& pieces, int root, const std::string& name,
-               double timeout_s) {
-  run_blocking(session, collective_from_string(collective), pieces, root, name, timeout_s);
+               double timeout_s, std::shared_ptr<NormSums> norms) {
+  run_blocking(session, collective_from_string(collective), pieces, root, name, timeout_s,
+               std::move(norms));
 }
 
 // The session, and a warning when memory could not be shared with a rank of this host.
@@ -137,7 +138,7 @@ void bind_session(nb::module_& m) {
           "world_size"_a);
   nb::class_<Session>(m, "Session")
       .def("run", &run_named, "collective"_a, "pieces"_a, "root"_a, "name"_a, "timeout_s"_a,
-           nb::call_guard<nb::gil_scoped_release>())
+           "norms"_a.none() = nb::none(), nb::call_guard<nb::gil_scoped_release>())
       .def("set_schedule", &Session::set_schedule, "spec"_a,
            nb::call_guard<nb::gil_scoped_release>())
       .def("close", &Session::close, nb::call_guard<nb::gil_scoped_release>())

@@ -33,11 +33,13 @@ void SignalCheck::rethrow() {
 }
 
 void run_blocking(Session& session, Collective collective, const std::vector<Piece>& pieces,
-                  int root, const std::string& name, double timeout_s) {
+                  int root, const std::string& name, double timeout_s,
+                  std::shared_ptr<NormSums> norms) {
   SignalCheck signals;
   try {
-    session.run(collective, pieces, root, name, deadline_after(timeout_s),
-                [&] { return signals(); });
+    session.run(
+        collective, pieces, root, name, deadline_after(timeout_s), [&] { return signals(); },
+        std::move(norms));
   } catch (const Error&) {
     signals.rethrow();
     throw;

@@ -27,7 +27,8 @@ class SignalCheck {
 
 // Call it without the lock. Throws what the session throws, and what a signal handler raised.
 void run_blocking(Session& session, Collective collective, const std::vector<Piece>& pieces,
-                  int root, const std::string& name, double timeout_s);
+                  int root, const std::string& name, double timeout_s,
+                  std::shared_ptr<NormSums> norms = nullptr);
 void wait_blocking(Session& session, const Session::Handle& handle, double timeout_s);
 
 }  // namespace kf::bindings

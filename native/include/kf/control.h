@@ -55,6 +55,9 @@ struct ClusterStep {
 void encode_local(const LocalStep& local, const std::array<double, 2>& digest_words,
                   std::span<double> sums, std::span<double> maxes);
 
+// Writes the words of |g_i|^2 only; NaN and +inf as in LocalStep. Throws likewise.
+void encode_norm(double grad_sq_norm, std::span<double> sums);
+
 // Reads the reduced words. Throws Error{usage}: a vector is shorter than the layout.
 ClusterStep decode_cluster(std::span<const double> sums, std::span<const double> maxes,
                            int world_size);

@@ -23,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "kf/norm.h"
 #include "kf/schedule.h"
 #include "kf/stats.h"
 #include "kf/transport.h"
@@ -57,6 +58,7 @@ struct Call {
   std::string site;         // where the program calls; ranks must agree when it is given
   bool background = false;  // goes on while nobody waits; `deadline` holds without a waiter
   Clock::time_point deadline = Clock::time_point::max();
+  std::shared_ptr<NormSums> norms;  // of an all-reduce: sums squares; null: it does not
 };
 
 // A copy of some arrays that peers may ask for. Never changes once it is saved.
@@ -145,8 +147,8 @@ class Session {
   static std::pair<Clock::time_point, Clock::time_point> times(const Handle& handle);
   // Starts and waits. Repeated with the same types and counts it allocates nothing.
   void run(Collective collective, const std::vector<Piece>& pieces, int root,
-           const std::string& name, Clock::time_point deadline,
-           const Interrupt& interrupt = {});
+           const std::string& name, Clock::time_point deadline, const Interrupt& interrupt = {},
+           std::shared_ptr<NormSums> norms = nullptr);
 
   SessionStats stats() const;
   void close() noexcept;  // says goodbye to the peers; harmless when closed or dead

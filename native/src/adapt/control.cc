@@ -60,14 +60,19 @@ void encode_local(const LocalStep& local, const std::array<double, 2>& digest_wo
   put(sums, kComm, local.comm_s);
   put(sums, kBytes, local.comm_bytes);
   put(sums, kLoss, local.loss, local.samples);
-  const bool nonfinite = std::isinf(local.grad_sq_norm);
-  put(sums, kNorm, nonfinite ? kNan : local.grad_sq_norm);
-  sums[kNonfinite] = nonfinite ? 1 : 0;
+  encode_norm(local.grad_sq_norm, sums);
   sums[kSamples] = std::isnan(local.samples) ? 0 : local.samples;
   maxes[kDigest] = digest_words[0];
   maxes[kDigest + 1] = digest_words[1];
   maxes[kSlowestStep] = or_nothing(local.step_s);
   maxes[kSlowestCompute] = or_nothing(local.compute_s);
+}
+
+void encode_norm(double grad_sq_norm, std::span<double> sums) {
+  check_length(sums.size(), kControlMaxes);
+  const bool nonfinite = std::isinf(grad_sq_norm);
+  put(sums, kNorm, nonfinite ? kNan : grad_sq_norm);
+  sums[kNonfinite] = nonfinite ? 1 : 0;
 }
 
 ClusterStep decode_cluster(std::span<const double> sums, std::span<const double> maxes,

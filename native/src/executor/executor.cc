@@ -21,12 +21,14 @@ Executor::Executor(Transport& transport, int rank, int world_size)
   stats_.peers.resize(static_cast<std::size_t>(world_size));
 }
 
-std::shared_ptr<Operation> Executor::start(OperationSpec spec) {
+std::shared_ptr<Operation> Executor::start(OperationSpec spec,
+                                           std::shared_ptr<NormSums> norms) {
   spec.peers = static_cast<int>(peers_.size());
   const std::vector<Piece> pieces = spec.pieces;
   auto operation =
       std::make_shared<Operation>(std::make_shared<OperationShape>(std::move(spec)));
   operation->restart(pieces);
+  if (norms != nullptr) operation->measure(std::move(norms));
   start(operation);
   return operation;
 }
@@ -144,6 +146,7 @@ void Executor::post(Running& running, Operation::MessageId message) {
   Operation& operation = *running.operation;
   const LocalTransfer& t = operation.transfer(message);
   const ByteRange range = operation.range(message);
+  operation.touch(message);
   regions_.clear();
   operation.layout().append_regions(range, regions_);
   Frame frame;

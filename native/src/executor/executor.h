@@ -33,7 +33,8 @@ class Executor final : public FrameSink {
   Executor(Transport& transport, int rank, int world_size);
 
   // Starts an operation; its key's sequence is assigned here, the next one of its scope.
-  std::shared_ptr<Operation> start(OperationSpec spec);
+  std::shared_ptr<Operation> start(OperationSpec spec,
+                                   std::shared_ptr<NormSums> norms = nullptr);
   // The same for one that was just restarted.
   void start(std::shared_ptr<Operation> operation);
   void progress();  // delivers what has arrived and sends what is ready; never blocks

@@ -48,6 +48,8 @@ class Layout {
   std::int64_t unit_bytes() const noexcept { return unit_; }
   std::int64_t units() const noexcept { return (end_ + unit_ - 1) / unit_; }
   const std::vector<Piece>& pieces() const noexcept { return pieces_; }
+  std::int64_t offset(std::size_t piece) const noexcept { return offsets_[piece]; }
+  std::size_t piece_at(std::int64_t offset) const noexcept;  // the last that begins there
 
   // The run of chunks [begin, begin + count) of a schedule's buffer. For the collectives whose
   // chunks are owned by ranks the buffer is cut into blocks first, one an owner, so that
@@ -63,7 +65,6 @@ class Layout {
   Elements elements_at(ByteRange range, std::int64_t skip) const noexcept;
 
  private:
-  std::size_t piece_at(std::int64_t offset) const noexcept;  // the last that begins there
   std::int64_t end_of(std::size_t piece) const noexcept;
 
   std::vector<Piece> pieces_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "executor/combine.h"
 #include "kf/error.h"
@@ -36,6 +37,13 @@ OperationShape::OperationShape(OperationSpec spec)
   cut();
   count_predecessors();
   open_edges();
+}
+
+const std::shared_ptr<const NormShape>& OperationShape::norms() const {
+  if (norms_ == nullptr) {
+    norms_ = std::make_shared<NormShape>(layout_, spec_.plan->schedule, spec_.cell_bytes);
+  }
+  return norms_;
 }
 
 const std::string& OperationShape::words() const {
@@ -129,7 +137,28 @@ void Operation::restart(std::span<const Piece> pieces) {
   early_.clear();
   messages_left_ = static_cast<std::int64_t>(waiting_.size());
   starts_left_ = shape_->starts_;
+  norms_.reset();
+  part_.reset();
   keep_copy();
+}
+
+void Operation::measure(std::shared_ptr<NormSums> norms) {
+  norms_ = std::move(norms);
+  part_ = std::make_shared<NormPart>(shape_->norms(), layout_);
+  norms_->add(part_);
+  words_begin_ = std::numeric_limits<std::int64_t>::max();
+  for (std::size_t i = 0; i < layout_.pieces().size(); ++i) {
+    if (norms_->wants_local() && layout_.pieces()[i].data == norms_->words()) {
+      words_begin_ = layout_.offset(i);
+    }
+  }
+}
+
+void Operation::touch_norms(MessageId message) {
+  if (!norms_->wants_local()) return;
+  const ByteRange where = range(message);
+  part_->count_local(where);
+  if (where.end > words_begin_) norms_->tell();
 }
 
 void Operation::keep_copy() {
@@ -182,6 +211,9 @@ Operation::MessageId Operation::take_ready() {
 void Operation::complete(MessageId message) {
   const LocalTransfer& t = transfer(message);
   if (t.is_send) --edges_[static_cast<std::size_t>(t.peer)].sends_left;
+  if (norms_ != nullptr && t.settles && !shape_->spec_.plan->divide_at_end) {
+    part_->count_result(range(message));
+  }
   --messages_left_;
   shape_->for_successors(message, [&](MessageId successor) {
     if (--waiting_[successor] == 0) ready_.push_back(successor);
@@ -253,6 +285,7 @@ void Operation::mark_returned(MessageId message) noexcept {
 
 std::size_t Operation::apply(MessageId message, std::int64_t skip,
                              std::span<const std::byte> bytes) {
+  if (skip == 0) touch(message);
   const LocalTransfer& t = transfer(message);
   const ByteRange where = range(message);
   const bool divide_now = t.completes && !shape_->spec_.plan->divide_at_end;
@@ -278,6 +311,14 @@ std::size_t Operation::apply(MessageId message, std::int64_t skip,
 
 void Operation::finish() {
   finished_at_ = Clock::now();
+  if (norms_ != nullptr && words_begin_ < layout_.bytes()) norms_->tell();  // a world of one
+  divide_rest();
+  if (norms_ == nullptr) return;
+  part_->result();  // whatever no message has settled
+  norms_.reset();
+}
+
+void Operation::divide_rest() {
   if (!shape_->spec_.plan->divide_at_end) return;
   for (const Piece& piece : layout_.pieces()) {
     if (piece.op != ReduceOp::avg) continue;

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "executor/layout.h"
+#include "executor/norms.h"
 #include "executor/plan.h"
 #include "kf/transport.h"
 
@@ -72,7 +73,8 @@ class OperationShape {
   explicit OperationShape(OperationSpec spec);
 
   const OperationSpec& spec() const noexcept { return spec_; }
-  const std::string& words() const;  // spec().describe(), made once
+  const std::string& words() const;                       // spec().describe(), made once
+  const std::shared_ptr<const NormShape>& norms() const;  // likewise
 
  private:
   friend class Operation;
@@ -95,6 +97,7 @@ class OperationShape {
   std::vector<Edge> edges_;                 // by rank
   std::int64_t starts_ = 0;                 // ranks whose start must be heard of
   mutable std::string words_;
+  mutable std::shared_ptr<const NormShape> norms_;
 };
 
 class Operation {
@@ -107,6 +110,8 @@ class Operation {
   // Begins on other memory, as often as wanted once done: no memory is allocated any more.
   void restart(std::span<const Piece> pieces);
   void set_key(const OpKey& key) noexcept { key_ = key; }
+  // Sums squares from now on, an all-reduce's; between restart() and the start.
+  void measure(std::shared_ptr<NormSums> norms);
 
   const std::shared_ptr<const OperationShape>& shape() const noexcept { return shape_; }
   const OperationSpec& spec() const noexcept { return shape_->spec(); }
@@ -123,6 +128,10 @@ class Operation {
 
   // Messages that have become ready and were not taken yet; kNone when there is none.
   MessageId take_ready();
+  // Before the caller's elements of a message are first read or written over.
+  void touch(MessageId message) {
+    if (norms_ != nullptr) touch_norms(message);
+  }
   void complete(MessageId message);  // sent, or applied
   void peer_started(int peer);
 
@@ -161,6 +170,8 @@ class Operation {
   static constexpr std::uint8_t kInPlace = 4;  // a send
 
   void keep_copy();
+  void touch_norms(MessageId message);
+  void divide_rest();
 
   std::shared_ptr<const OperationShape> shape_;
   OpKey key_;
@@ -172,6 +183,9 @@ class Operation {
   std::size_t taken_ = 0;
   std::unordered_map<MessageId, std::vector<std::byte>> early_;
   std::vector<std::byte> copy_;
+  std::shared_ptr<NormSums> norms_;  // null: nobody wants them
+  std::shared_ptr<NormPart> part_;   // what of it is this operation's
+  std::int64_t words_begin_ = 0;     // offset of what NormSums::words() points at
   std::int64_t messages_left_ = 0;
   std::int64_t starts_left_ = 0;
   Clock::time_point finished_at_{};

@@ -21,7 +21,8 @@ class Contributions {
       : chunks_(static_cast<std::size_t>(schedule.chunk_count)),
         held_(static_cast<std::size_t>(schedule.world_size) * chunks_, 1) {}
 
-  // Runs one round and calls complete(index in round, chunks that became complete) for reduces.
+  // Runs one round and calls complete(index in round, chunks that a reduce made complete,
+  // chunks that are complete after it).
   template <class Fn>
   void run(const Round& round, int world_size, Fn&& complete) {
     std::vector<std::vector<int>> read;  // senders' counts as they were when the round began
@@ -32,13 +33,15 @@ class Contributions {
     for (std::size_t i = 0; i < round.size(); ++i) {
       const Transfer& t = round[i];
       int full = 0;
+      int whole = 0;
       for (int c = 0; c < t.chunk_count; ++c) {
         int& count = held_[at(t.dst, t.chunk_begin + c)];
         const int arriving = read[i][static_cast<std::size_t>(c)];
         count = t.combine == Combine::reduce ? count + arriving : arriving;
         if (t.combine == Combine::reduce && count == world_size) ++full;
+        if (count == world_size) ++whole;
       }
-      complete(i, full);
+      complete(i, full, whole);
     }
   }
 
@@ -60,7 +63,7 @@ struct Builder {
     int round_index = 0;
     for (const Round& round : channel.rounds) {
       const std::uint32_t base = next_id;
-      held.run(round, plan.schedule.world_size, [&](std::size_t i, int full) {
+      held.run(round, plan.schedule.world_size, [&](std::size_t i, int full, int whole) {
         const Transfer& t = round[i];
         if (t.src != plan.rank && t.dst != plan.rank) return;
         const bool is_send = t.src == plan.rank;
@@ -74,6 +77,7 @@ struct Builder {
                                   false,
                                   -1,
                                   !is_send && full == t.chunk_count,
+                                  !is_send && whole == t.chunk_count,
                                   {}});
         round_of.push_back(round_index);
       });

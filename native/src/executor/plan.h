@@ -30,6 +30,7 @@ struct LocalTransfer {
   // peer's chunks: index in Plan::transfers of the send that returns it, else -1.
   int returned_by;
   bool completes;  // a reducing receive after which these chunks hold all contributions
+  bool settles;    // a receive of any kind after which they do
   std::vector<std::uint32_t> successors;  // indices into Plan::transfers
 };
 

@@ -48,6 +48,7 @@ bool Executor::begin_expected(Running& running, int peer, const Frame& frame,
     const auto held = operation.hold(message, static_cast<std::size_t>(frame.payload_bytes));
     if (!held.empty()) delivery.regions.push_back(held);
   } else if (operation.transfer(message).combine == Combine::replace) {
+    operation.touch(message);
     delivery.mode = Delivery::Mode::direct;
     operation.layout().append_regions(operation.range(message), delivery.regions);
   } else if (operation.transfer(message).returned_by >= 0) {

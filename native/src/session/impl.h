@@ -44,7 +44,8 @@ class Session::Impl {
   Handle start(Call call);
   Handle message(int peer, bool send, std::int64_t tag, Call call);
   void run(Collective collective, const std::vector<Piece>& pieces, int root,
-           const std::string& name, Clock::time_point deadline, const Interrupt& interrupt);
+           const std::string& name, Clock::time_point deadline, const Interrupt& interrupt,
+           std::shared_ptr<NormSums> norms);
   void wait(const Handle& handle, Clock::time_point deadline, const Interrupt& interrupt);
   void save(const std::string& name, std::shared_ptr<const Model> model, int keep);
   std::shared_ptr<const Model> request(int peer, const std::string& name, std::int64_t version,
@@ -74,7 +75,7 @@ class Session::Impl {
   Handle begin(Call call, OperationSpec spec, bool buffered);
   Handle launch(Lock& lock, Call call, OperationSpec spec, bool buffered);
   Handle repeat(Lock& lock, const std::shared_ptr<const Recipe>& recipe,
-                const std::vector<Piece>& pieces);
+                const std::vector<Piece>& pieces, std::shared_ptr<NormSums> norms);
   void remember(const Call& call, Pending& pending);
   bool may_run_ahead(int peer);
   template <class Words>

@@ -16,7 +16,8 @@ constexpr std::size_t kMostSpares = 4;  // operations kept to be restarted
 
 // What is the same on every repetition was checked and planned the first time.
 Session::Handle Session::Impl::repeat(Lock& lock, const std::shared_ptr<const Recipe>& recipe,
-                                      const std::vector<Piece>& pieces) {
+                                      const std::vector<Piece>& pieces,
+                                      std::shared_ptr<NormSums> norms) {
   Handle pending;
   const auto fits = [&](const Handle& spare) { return spare->recipe == recipe; };
   const auto spare = std::find_if(spare_.begin(), spare_.end(), fits);
@@ -44,6 +45,7 @@ Session::Handle Session::Impl::repeat(Lock& lock, const std::shared_ptr<const Re
   } else {
     pending->operation->restart(pieces);
   }
+  if (norms != nullptr) pending->operation->measure(std::move(norms));
   executor_.start(pending->operation);
   throw_if_dead(lock);
   return pending;
@@ -63,7 +65,7 @@ void Session::Impl::remember(const Call& call, Pending& pending) {
 
 void Session::Impl::run(Collective collective, const std::vector<Piece>& pieces, int root,
                         const std::string& name, Clock::time_point deadline,
-                        const Interrupt& interrupt) {
+                        const Interrupt& interrupt, std::shared_ptr<NormSums> norms) {
   require_same_process();
   require_memory(pieces);
   require_disjoint(pieces);
@@ -72,7 +74,7 @@ void Session::Impl::run(Collective collective, const std::vector<Piece>& pieces,
     Lock lock(mutex_);
     throw_if_dead(lock);
     if (const auto recipe = recipes_.find(collective, root, name, pieces)) {
-      pending = repeat(lock, recipe, pieces);
+      pending = repeat(lock, recipe, pieces, norms);
     }
   }
   if (pending == nullptr) {
@@ -81,6 +83,7 @@ void Session::Impl::run(Collective collective, const std::vector<Piece>& pieces,
     call.pieces = pieces;
     call.root = root;
     call.name = name;
+    call.norms = std::move(norms);
     pending = start(call);
     const std::lock_guard lock(mutex_);
     remember(call, *pending);

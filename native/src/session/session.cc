@@ -146,8 +146,8 @@ bool Session::done(const Handle& handle) const {
 
 void Session::run(Collective collective, const std::vector<Piece>& pieces, int root,
                   const std::string& name, Clock::time_point deadline,
-                  const Interrupt& interrupt) {
-  impl_->run(collective, pieces, root, name, deadline, interrupt);
+                  const Interrupt& interrupt, std::shared_ptr<NormSums> norms) {
+  impl_->run(collective, pieces, root, name, deadline, interrupt, std::move(norms));
 }
 
 SessionStats Session::stats() const {

@@ -138,6 +138,9 @@ int Session::Impl::size_of(const Call& call) const noexcept {
 }
 
 void Session::Impl::check(const Call& call) const {
+  if (call.norms != nullptr && call.collective != Collective::all_reduce) {
+    refuse(std::string("norms are summed by all_reduce, not by ") + to_string(call.collective));
+  }
   const int size = size_of(call);
   if (has_root(call.collective) && (call.root < 0 || call.root >= size)) {
     refuse("root must be in [0, " + std::to_string(size) + "), got " +
@@ -279,6 +282,8 @@ Session::Handle Session::Impl::launch(Lock& lock, Call call, OperationSpec spec,
 // Leaves a session that died of it to the caller: it may be called from within the transport.
 Session::Handle Session::Impl::begin(Call call, OperationSpec spec, bool buffered) {
   auto pending = std::make_shared<Pending>();
+  // not to be kept with the words: those live as long as the meaning is remembered
+  std::shared_ptr<NormSums> norms = std::move(call.norms);
   pending->buffered = buffered;
   pending->deadline = call.deadline;
   pending->started = Clock::now();
@@ -295,7 +300,7 @@ Session::Handle Session::Impl::begin(Call call, OperationSpec spec, bool buffere
       return in_words(meaning_of(call, plan->schedule.name, options));
     };
   }
-  pending->operation = executor_.start(std::move(spec));
+  pending->operation = executor_.start(std::move(spec), std::move(norms));
   return pending;
 }
 
