@@ -47,9 +47,7 @@ demo: $(VENV)/.installed
 
 paper: $(VENV)/.installed
 	$(PY) tools/check_claims.py
-	@mkdir -p out
-	$(PY) -c 'import typst; typst.compile("paper/paper.typ", output="out/paper.pdf", root=".")'
-	@echo out/paper.pdf
+	$(PY) tools/build_paper.py out/paper.pdf
 
 test: lint test-native test-python
 	@if [ -f build/left-out ]; then echo; cat build/left-out; fi

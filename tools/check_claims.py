@@ -4,11 +4,14 @@
     python tools/check_claims.py [--paper paper] [--results results]
 
 1. Each folder of results is whole: finished, its rows as they were measured (SHA-256), its
-   numbers.json what its experiment's plot.py computes from the rows now.
+   numbers.json and published.csv what its experiment's plot.py computes from the rows now.
 2. Each ``#n("eNN", "key")`` of the text is in a numbers.json; each ``#given("7", "file")`` is
    in that file; each ``#drawn("eNN")`` has its figure.
 3. No digit stands in the text by itself: only inside those calls, in a name (ResNet-50, K80),
    or after "Figure", "Section" and the like.
+
+A section in paper/sections/eNN.typ is checked once its experiment has results; until then the
+report leaves it out.
 """
 
 import argparse
@@ -17,13 +20,17 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from experiments._shared import catalog  # noqa: E402 - found by the line above
+from experiments._shared.record import read_rows  # noqa: E402 - likewise
+from tools.build_paper import measured  # noqa: E402 - likewise
 
+AGAIN = "run 'kf experiment plot all --out results'"
 NUMBER = re.compile(r'(?<!\w)#?n\(\s*"(e\d\d)",\s*"([^"]+)"(?:,\s*digits:\s*\d+)?\s*\)')
-GIVEN = re.compile(r'#given\(\s*"([^"]+)",\s*"([^"]+)"\s*\)')
+GIVEN = re.compile(r'(?<!\w)#?given\(\s*"([^"]+)",\s*"([^"]+)"\s*\)')
 DRAWN = re.compile(r'#drawn\(\s*"(e\d\d)"(?:,\s*name:\s*"([^"]+)")?')
 ALLOWED = (
     re.compile(
@@ -93,6 +100,13 @@ def folder_of(experiment: str, results: Path) -> Path | None:
     return next(iter(sorted(results.glob(f"{experiment}_*"))), None)
 
 
+def texts_of(paper: Path, results: Path) -> list[Path]:
+    """The report's text, and its sections whose experiment has results."""
+    texts = [path for path in sorted(paper.glob("*.typ")) if path.name != "lib.typ"]
+    known = measured(results)
+    return texts + [p for p in sorted((paper / "sections").glob("*.typ")) if p.stem in known]
+
+
 def check_results(results: Path) -> list[str]:
     """What is wrong with the folders of results."""
     faults = []
@@ -107,6 +121,8 @@ def check_results(results: Path) -> list[str]:
             faults.append(f"{folder.name}: rows.csv is not what was measured (SHA-256 differs)")
             continue
         plot = catalog.find(folder.name, ROOT).module("plot")
+        if hasattr(plot, "published") and not _same_published(folder, plot.published(rows)):
+            faults.append(f"{folder.name}: published.csv is not what its rows say; {AGAIN}")
         if not hasattr(plot, "numbers"):
             continue
         now = json.dumps(plot.numbers(rows), indent=1, sort_keys=True) + "\n"
@@ -114,11 +130,22 @@ def check_results(results: Path) -> list[str]:
         if not numbers.is_file() or not _close(
             json.loads(now), json.loads(numbers.read_text("utf-8"))
         ):
-            faults.append(
-                f"{folder.name}: numbers.json is not what its rows say; "
-                f"run 'kf experiment plot {folder.name} --out {results.name}'"
-            )
+            faults.append(f"{folder.name}: numbers.json is not what its rows say; {AGAIN}")
     return faults
+
+
+def _same_published(folder: Path, now: list[dict[str, Any]]) -> bool:
+    """Whether published.csv is what the rows say, but for the last digits."""
+    path = folder / "published.csv"
+    if not path.is_file():
+        return False
+    then = read_rows(path)
+    return len(then) == len(now) and all(
+        one["what"] == two["what"]
+        and one["use"] == two["use"]
+        and _close({"ours": one["ours"]}, {"ours": two["ours"]})
+        for one, two in zip(then, now, strict=True)
+    )
 
 
 def _close(one: dict[str, float], two: dict[str, float]) -> bool:
@@ -135,7 +162,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=ROOT / "results")
     options = parser.parse_args()
     faults = check_results(options.results)
-    texts = [path for path in sorted(options.paper.glob("*.typ")) if path.name != "lib.typ"]
+    texts = texts_of(options.paper, options.results)
     for path in texts:
         found = check_text(path.read_text(encoding="utf-8"), options.results, ROOT)
         faults += [f"{path.name}: {fault}" for fault in found]

@@ -4,6 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments._shared.compare import Run, find_runs
+from experiments._shared.published import collect
+from experiments._shared.runner import markdown_table
 
 __all__ = ["write_report"]
 
@@ -22,6 +24,9 @@ def write_report(out: Path) -> Path:
     """
     runs = find_runs(out)
     parts = ["# Results\n", "Written by `kf experiment report` from the folders beside it.\n"]
+    known = collect(out)
+    if known:
+        parts += ["## Published numbers and ours\n", markdown_table(known)]
     parts += [_section(run) for _, run in sorted(runs.items())]
     path = out / "report.md"
     path.write_text("\n".join(parts), encoding="utf-8")

@@ -10,6 +10,7 @@ from typing import Any
 
 from experiments._shared import record
 from experiments._shared.catalog import Experiment
+from experiments._shared.published import write_published
 from kfcore.errors import UsageError
 
 __all__ = ["Outcome", "Progress", "plot_experiment", "run_experiment"]
@@ -137,7 +138,8 @@ def plot_experiment(
     Returns:
         The figures' paths, and the rows of the table that goes with them (empty when the
         experiment's ``plot.py`` has no ``table``); the table is also written to ``table.md``,
-        and what ``numbers`` says, if there is one, to ``numbers.json``.
+        and what ``numbers`` and ``published`` say, where there are such functions, to
+        ``numbers.json`` and ``published.csv``.
 
     Raises:
         UsageError: there are no rows yet, or no ``plot``.
@@ -156,6 +158,8 @@ def plot_experiment(
     if hasattr(module, "numbers"):
         found = json.dumps(module.numbers(rows_path), indent=1, sort_keys=True, allow_nan=False)
         (folder / "numbers.json").write_text(found + "\n", encoding="utf-8")
+    if hasattr(module, "published"):
+        write_published(folder / "published.csv", module.published(rows_path))
     return figures, table
 
 

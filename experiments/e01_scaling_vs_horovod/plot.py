@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments._shared.grid import intervals
+from experiments._shared.published import compared
 from experiments._shared.record import read_rows
 from experiments._shared.stats import Interval
 from experiments._shared.style import (
@@ -149,3 +150,36 @@ def numbers(rows_path: Path) -> dict[str, float]:
         found[f"published_{point['system']}_samples_per_s_per_gpu"] = theirs
         found[f"difference_{point['system']}_percent"] = 100 * (mine / theirs - 1)
     return found
+
+
+def published(rows_path: Path) -> list[dict[str, Any]]:
+    """Figure 9's points at 32 VMs, and ours."""
+    uses = {"to compare": "compared", "fitted": "fitted", "other set-up": "other set-up"}
+    found = numbers(rows_path)
+    lines, theirs = [], {}
+    for point in read_rows(PUBLISHED):
+        system = point["system"]
+        theirs[system] = point[RATE] / point["vms"]
+        other = point["role"] == "other set-up"
+        lines.append(
+            compared(
+                "BatchAI benchmark" if other else "KungFu, Figure 9",
+                f"{LABELS[system].removeprefix('ours, ')}, {point['vms']} VMs",
+                "images/s, one GPU",
+                theirs[system],
+                found[f"{system}_32_samples_per_s_per_gpu"],
+                use=uses[point["role"]],
+                why="four GPUs share a VM and its card, batch 64" if other else "",
+            )
+        )
+    ours = [found[f"{s}_32_samples_per_s_per_gpu"] for s in ("kf", "horovod_untuned")]
+    lines.append(
+        compared(
+            "KungFu, Figure 9",
+            "KungFu over Horovod, 32 VMs",
+            "ratio",
+            theirs["kf"] / theirs["horovod_untuned"],
+            ours[0] / ours[1],
+        )
+    )
+    return lines

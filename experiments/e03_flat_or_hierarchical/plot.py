@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from experiments._shared.grid import intervals
+from experiments._shared.published import compared
 from experiments._shared.record import read_rows
 from experiments._shared.style import (
     axis_labels,
@@ -103,3 +104,26 @@ def numbers(rows_path: Path) -> dict[str, float]:
         if rate is not None:
             found[f"{point['series']}_explaining_gbps"] = rate
     return found
+
+
+AT_GBPS = 10.0  # assumed: the rate of the card is not published
+WHY = {
+    "flat": "the rate of the card is not published; a somewhat slower one explains it",
+    "own": "their layer moves gradients inside a host in a way that is not modelled",
+}
+
+
+def published(rows_path: Path) -> list[dict[str, Any]]:
+    """Each published rate beside ours at the assumed card."""
+    rows = read_rows(rows_path)
+    return [
+        compared(
+            "KungFu, Figure 10 (pull request 301)",
+            f"{LABELS[point['series']]}, 2 x 8 GPUs",
+            "images/s, one GPU",
+            point[RATE],
+            intervals(rows, "nic_gbps", RATE, series=point["series"])[AT_GBPS].median,
+            why=WHY.get(point["series"], ""),
+        )
+        for point in read_rows(PUBLISHED)
+    ]

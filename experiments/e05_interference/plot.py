@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from experiments._shared.grid import intervals
+from experiments._shared.published import compared
 from experiments._shared.record import read_rows
 from experiments._shared.stats import median_interval
 from experiments._shared.style import (
@@ -157,3 +158,43 @@ def numbers(rows_path: Path) -> dict[str, float]:
     found["simulated_hit_samples_per_s"] = hit
     found["difference_hit_percent"] = 100 * (hit / found["published_hit_samples_per_s"] - 1)
     return found
+
+
+HIT = DISTURBED_FROM["simulated"]
+AT_ONCE = "our policy asks for a second vote; after its switch the model's rate is back at once"
+
+
+def published(rows_path: Path) -> list[dict[str, Any]]:
+    """The printed log from the disturbance on, and the simulated steps."""
+    found, theirs = numbers(rows_path), published_summary()
+    rows = [row for row in read_rows(rows_path) if row["world"] == "simulated"]
+    ours = intervals(rows, "step", RATE, variant="adaptive")
+    source = "KungFu, Figure 5 log"
+    lines = [
+        compared(
+            source,
+            "before the disturbance",
+            "images/s, one GPU",
+            theirs["published_before_samples_per_s"],
+            found["simulated_adaptive_before"],
+        )
+    ]
+    lines += [
+        compared(
+            source,
+            f"iteration {point['iteration']}" + (", the hit" * (point["iteration"] == HIT)),
+            "images/s, one GPU",
+            point[RATE],
+            ours[point["iteration"]].median,
+            use="fitted" if point["iteration"] == HIT else "compared",
+            why="" if point["iteration"] == HIT else AT_ONCE,
+        )
+        for point in read_rows(PUBLISHED)
+        if point["iteration"] >= HIT
+    ]
+    best = found["simulated_adaptive_best_of_5_percent"]
+    what = "best of the steps after the switch, of before"
+    lines.append(
+        compared(source, what, "%", theirs["published_best_percent"], best, why=AT_ONCE)
+    )
+    return lines

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments._shared.grid import intervals
+from experiments._shared.published import compared
 from experiments._shared.record import read_rows
 from experiments._shared.stats import Interval, median_interval
 from experiments._shared.style import (
@@ -106,3 +107,20 @@ def numbers(rows_path: Path) -> dict[str, float]:
         adaptive = intervals(rows, "window", "workers", cluster=cluster, variant="adaptive")
         found[f"{cluster}_most_workers"] = max(point.median for point in adaptive.values())
     return found
+
+
+def published(rows_path: Path) -> list[dict[str, Any]]:
+    """The published figure prints no rates; its axis of workers ends where ours does."""
+    found = numbers(rows_path)
+    source, ours = "KungFu, Figure 6", found["ring_10_adaptive_workers"]
+    return [
+        compared(source, "workers that the policy grows to", "workers", 10.0, ours),
+        compared(
+            "KungFu, pull request 271",
+            "BERT-base, batch 8, one worker",
+            "samples/s",
+            17.47,
+            found["ring_10_fixed_1_rate"],
+            use="input",
+        ),
+    ]

@@ -174,8 +174,14 @@ def compare(
 
 @app.command()
 def report(out: Out = DEFAULT_OUT) -> None:
-    """Write one page over all results: question, origin, table and figure of each."""
+    """Write one page over all results: question, origin, table and figure of each.
+
+    Also shows every number that others published beside ours, with the difference.
+    """
     _make_importable()
+    from experiments._shared.published import collect  # noqa: PLC0415 - after the path is set
     from experiments._shared.report import write_report  # noqa: PLC0415 - after the path is set
 
-    typer.echo(write_report(out))
+    path = write_report(out)
+    output.show_published(collect(out))
+    typer.echo(path)

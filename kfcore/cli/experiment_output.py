@@ -10,7 +10,14 @@ if TYPE_CHECKING:
     from experiments._shared.compare import Difference, Run
     from experiments._shared.runner import Progress
 
-__all__ = ["difference_row", "progress_bar", "report", "show_differences", "summary"]
+__all__ = [
+    "difference_row",
+    "progress_bar",
+    "report",
+    "show_differences",
+    "show_published",
+    "summary",
+]
 
 Row = dict[str, Any]
 
@@ -106,6 +113,17 @@ def show_differences(a: "Run", b: "Run", found: Sequence["Difference"], *, every
         f"{same} of {len(found)} numbers are the same within their spread, "
         f"{len(found) - same} are not"
     )
+
+
+def show_published(rows: Sequence[Row]) -> None:
+    """Print numbers that others published beside ours; nothing when there are none.
+
+    Args:
+        rows: from `experiments._shared.published.collect`.
+    """
+    if rows:
+        shown = [{k: v for k, v in row.items() if k != "why"} for row in rows]
+        _console().print(_grid(shown))
 
 
 @contextmanager

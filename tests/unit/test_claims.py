@@ -9,6 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
+import build_paper  # noqa: E402
 import check_claims  # noqa: E402
 
 
@@ -58,9 +59,10 @@ def test_numbers_without_a_source_are_named(results, text, fault):
 
 def test_committed_results_are_whole_and_the_text_has_its_numbers():
     assert check_claims.check_results(ROOT / "results") == []
-    text = (ROOT / "paper" / "paper.typ").read_text()
-    assert check_claims.check_text(text, ROOT / "results", ROOT) == []
-    assert len(check_claims.NUMBER.findall(text)) > 50
+    texts = check_claims.texts_of(ROOT / "paper", ROOT / "results")
+    for path in texts:
+        assert check_claims.check_text(path.read_text(), ROOT / "results", ROOT) == []
+    assert len(check_claims.NUMBER.findall(texts[0].read_text())) > 50
 
 
 def test_edited_rows_and_stale_numbers_are_found(tmp_path):
@@ -78,9 +80,44 @@ def test_edited_rows_and_stale_numbers_are_found(tmp_path):
     assert "rows.csv is not what was measured" in fault
 
 
+def test_stale_published_numbers_are_found(tmp_path):
+    source = next(iter(sorted((ROOT / "results").glob("e03_*"))))
+    copy = tmp_path / source.name
+    shutil.copytree(source, copy)
+    table = (copy / "published.csv").read_text()
+    (copy / "published.csv").write_text(table.replace(",compared,", ",fitted,"))
+    [fault] = check_claims.check_results(tmp_path)
+    assert "published.csv is not what its rows say" in fault
+    (copy / "published.csv").unlink()
+    assert len(check_claims.check_results(tmp_path)) == 1
+
+
 def test_report_builds_without_a_network(tmp_path):
-    typst = pytest.importorskip("typst")
-    typst.compile(
-        str(ROOT / "paper" / "paper.typ"), output=str(tmp_path / "x.pdf"), root=str(ROOT)
-    )
+    pytest.importorskip("typst")
+    build_paper.build(ROOT, tmp_path / "x.pdf")
     assert (tmp_path / "x.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_sections_appear_with_their_results_and_are_checked_then(tmp_path):
+    pytest.importorskip("typst")
+    for name in ("paper", "results", "experiments"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    results, paper = tmp_path / "results", tmp_path / "paper"
+    for folder in results.glob("e13_*"):
+        shutil.rmtree(folder)
+    build_paper.build(tmp_path, tmp_path / "without.pdf")
+    section = paper / "sections" / "e13.typ"
+    assert section not in check_claims.texts_of(paper, results)
+    folder = results / "e13_real_throughput"
+    shutil.copytree(next(iter(sorted(results.glob("e03_*")))), folder)
+    (folder / "published.csv").unlink()
+    (folder / "table.md").write_text(
+        "| our aim | limit | measured | verdict |\n|---|---|---|---|\n"
+        "| small | >= 1 | 2 | met |\n| large | >= 1 | 0.5 | missed |\n"
+        "| vast | >= 1 |  | not measured |\n"
+    )
+    build_paper.build(tmp_path, tmp_path / "with.pdf")
+    without, with_it = (tmp_path / f"{name}.pdf" for name in ("without", "with"))
+    assert with_it.stat().st_size > without.stat().st_size + 2_000
+    assert section in check_claims.texts_of(paper, results)
+    assert check_claims.check_text(section.read_text(), results, tmp_path) == []
