@@ -56,11 +56,11 @@ def report(experiment: Any, found: Row, *, was_complete: bool) -> None:
         console.print(path)
 
 
-def _console() -> Any:
+def _console(piped_width: int = 120) -> Any:
     from rich.console import Console  # noqa: PLC0415 - not needed for --json
 
     # a file or a pipe has no width of its own to fit into
-    width = None if sys.stdout.isatty() else 120
+    width = None if sys.stdout.isatty() else piped_width
     return Console(soft_wrap=True, highlight=False, width=width)
 
 
@@ -123,7 +123,7 @@ def show_published(rows: Sequence[Row]) -> None:
     """
     if rows:
         shown = [{k: v for k, v in row.items() if k != "why"} for row in rows]
-        _console().print(_grid(shown))
+        _console(240).print(_grid(shown))
 
 
 @contextmanager
