@@ -1,6 +1,7 @@
 """Passes over a data set that survive any change of the number of workers."""
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -91,6 +92,27 @@ class ElasticSampler:
         if wanted is None:
             raise UsageError("give take() a global_batch, or the sampler a constant one")
         return self._pass.take(world_size, wanted)
+
+    def foresee(
+        self, rank: int, world_size: int, global_batch: int | None = None
+    ) -> Iterator[NDArray[np.int64]]:
+        """What later calls of `take` in this pass give a rank if nothing changes till then.
+
+        Args:
+            rank: In [0, world_size).
+            world_size: Ranks, >= 1.
+            global_batch: As for `take`.
+
+        Yields:
+            [batch] int64, as `StepSamples.batch`.
+
+        Raises:
+            UsageError: as `take`.
+        """
+        later = copy.copy(self)
+        later._pass = copy.copy(self._pass)  # of a pass only the position changes in place
+        while (taken := later.take(world_size, global_batch)) is not None:
+            yield taken.batch(rank)
 
     def give_back(self, samples: NDArray[np.int64]) -> None:
         """Take samples back that a lost worker did not train on; they come next.

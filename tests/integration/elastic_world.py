@@ -1,5 +1,6 @@
 """Real elastic jobs for tests: starts workers as a launcher would, and checks what they did."""
 
+import contextlib
 import json
 import os
 import signal
@@ -25,6 +26,9 @@ SECRET = "between us"
 class ElasticWorld:
     """A job of ``program`` on this host. A context manager that leaves no process behind."""
 
+    program_file = HERE / "elastic_program.py"
+    patience_s = PATIENCE_S
+
     def __init__(
         self, folder: Path, n: int, plan: dict[str, Any], *, sizes: tuple[int, int] = (1, 8)
     ) -> None:
@@ -42,7 +46,7 @@ class ElasticWorld:
         with (self.folder / f"{name}.err").open("wb") as err:
             self.workers[name] = subprocess.Popen(
                 [
-                    *(sys.executable, str(HERE / "elastic_program.py")),
+                    *(sys.executable, str(self.program_file)),
                     *(str(self.folder), json.dumps(self.plan), name),
                 ],
                 env=os.environ
@@ -56,6 +60,7 @@ class ElasticWorld:
                 },
                 stderr=err,
                 cwd=ROOT,
+                process_group=0,  # what a killed worker started is ended with its group
             )
 
     def join(self, name: str) -> None:
@@ -64,7 +69,7 @@ class ElasticWorld:
 
     def until(self, what: str, ready: Any) -> Any:
         """Wait until ``ready(roster)`` is true."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + self.patience_s
         while time.monotonic() < deadline:
             roster, _ = self.rosters.read()
             if ready(roster):
@@ -74,7 +79,7 @@ class ElasticWorld:
 
     def codes(self) -> dict[str, int]:
         """Exit codes of all workers, once they have ended."""
-        return {name: worker.wait(PATIENCE_S) for name, worker in self.workers.items()}
+        return {name: worker.wait(self.patience_s) for name, worker in self.workers.items()}
 
     def log(self, name: str) -> list[dict[str, Any]]:
         """What a worker said."""
@@ -107,6 +112,8 @@ class ElasticWorld:
             if worker.poll() is None:
                 worker.send_signal(signal.SIGKILL)
             worker.wait()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(worker.pid, signal.SIGKILL)
         self.store.close()
         self.server.close()
 
