@@ -7,7 +7,9 @@ from torch_runs import PROGRAMS, ROOT, run_ranks
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]
 NAMES = re.findall(
-    r"^@check\ndef (\w+)", (PROGRAMS / "backend.py").read_text(), flags=re.MULTILINE
+    r"^@check\ndef (\w+)",
+    "\n".join(file.read_text() for file in sorted(PROGRAMS.glob("backend*.py"))),
+    flags=re.MULTILINE,
 )
 
 
