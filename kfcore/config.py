@@ -16,6 +16,7 @@ from kfcore.errors import UsageError
 __all__ = [
     "POLICY_SEPARATOR",
     "Config",
+    "adopt_environment",
     "child_environment",
     "environment_elsewhere",
     "environment_with",
@@ -192,6 +193,15 @@ def environment_elsewhere(
     """
     wanted = {name: os.environ[name] for name in (*_PATHS, *names) if name in os.environ}
     return {**wanted, **config.to_env(), **wins}
+
+
+def adopt_environment(variables: Mapping[str, str]) -> None:
+    """Change this process's environment: in a worker that another system started.
+
+    Args:
+        variables: Values by name.
+    """
+    os.environ.update(variables)
 
 
 def environment_with(variables: Mapping[str, str]) -> dict[str, str]:

@@ -1,10 +1,10 @@
 """Workers as Ray actors: `run` starts them where Ray has room. Needs the extra ``ray``."""
 
-import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from kfcore.config import adopt_environment
 from kfcore.errors import UsageError
 from kfcore.store import StoreServer
 
@@ -103,7 +103,7 @@ class _Worker:
         return str(ray.get_runtime_context().get_node_id())
 
     def call(self, env: dict[str, str], function: Callable[..., Any], args: list[Any]) -> Any:
-        os.environ.update(env)
+        adopt_environment(env)
         return function(*args)
 
 
