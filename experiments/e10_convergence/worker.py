@@ -17,7 +17,7 @@ import kfcore as kf
 import kfcore.torch as kft
 
 STEP_S = 0.005  # what a step computes on an accelerator of its own: slept, cores are few
-LEARNING_RATE, LOCAL_BATCH = 0.05, 16
+LEARNING_RATE, LOCAL_BATCH = 0.3, 16
 TICKS = 12  # looks at the accuracy in a run
 AGREE_EVERY = 10  # steps after which synchronous workers look together whether time is up
 METHODS: dict[str, Callable[..., Any]] = {
