@@ -23,13 +23,17 @@ def measured(results: Path) -> list[str]:
 
 
 def inputs(results: Path) -> dict[str, str]:
-    """What the text is told: which experiments are there, and which have published numbers."""
+    """What the text is told: which experiments are there, with published numbers, with aims."""
     known = measured(results)
-    published = [
-        path.parent.name.partition("_")[0] for path in sorted(results.glob("e*/published.csv"))
-    ]
-    both = [name for name in published if name in known]
-    return {"measured": ",".join(known), "published": ",".join(both)}
+
+    def those_with(name: str) -> str:
+        ids = [
+            path.parent.name.partition("_")[0] for path in sorted(results.glob(f"e*/{name}"))
+        ]
+        return ",".join(found for found in ids if found in known)
+
+    published, aims = those_with("published.csv"), those_with("aims.md")
+    return {"measured": ",".join(known), "published": published, "aims": aims}
 
 
 def build(root: Path, out: Path) -> None:

@@ -38,9 +38,10 @@ def _section(run: Run) -> str:
     lines = [f"## {run.experiment}\n", f"{manifest.get('question', '')}\n"]
     lines.append(f"{_origin(manifest)}\n")
     lines += [f"Left out: {reason}.\n" for reason in _left_out(manifest)]
-    table = run.folder / "table.md"
-    if table.is_file():
-        lines.append(table.read_text(encoding="utf-8"))
+    for name in ("aims.md", "table.md"):
+        table = run.folder / name
+        if table.is_file():
+            lines.append(table.read_text(encoding="utf-8"))
     lines += [
         f"![{run.experiment}]({run.folder.name}/{figure.name})\n"
         for figure in sorted(run.folder.glob("figure*.png"))

@@ -13,13 +13,17 @@ from experiments._shared.catalog import Experiment
 from experiments._shared.published import write_published
 from kfcore.errors import UsageError
 
-__all__ = ["Outcome", "Progress", "plot_experiment", "run_experiment"]
+__all__ = ["NotHere", "Outcome", "Progress", "plot_experiment", "run_experiment"]
 
 # A one-minute load above this many runnable processes a core marks a run as disturbed.
 BUSY_LOAD_PER_CORE = 0.5
 
 # Called as progress(done, total, what) as often as the experiment likes.
 Progress = Callable[[int, int, str], None]
+
+
+class NotHere(UsageError):  # noqa: N818 - the name says what happened
+    """This machine lacks what an experiment needs, such as root; others may still run."""
 
 
 class Outcome:
@@ -61,6 +65,7 @@ def run_experiment(
 
     Raises:
         UsageError: the experiment has no ``run``, or wrote no rows.
+        NotHere: this machine lacks what it needs; no folder is left, unless there are rows.
         KfError: what the experiment itself raises.
     """
     folder = out / experiment.name
@@ -111,10 +116,16 @@ def run_experiment(
         manifest["rows_sha256"] = hashlib.sha256(rows_path.read_bytes()).hexdigest()
         manifest["rows"] = len(record.read_rows(rows_path))
         manifest["finished"] = True
+    except NotHere:
+        if not (folder / "rows.csv").is_file():
+            manifest_path.unlink()
+            folder.rmdir()
+        raise
     finally:
         manifest["duration_s"] += time.monotonic() - begin
         manifest["load_after"] = list(os.getloadavg())
-        record.write_manifest(manifest_path, manifest)
+        if folder.is_dir():
+            record.write_manifest(manifest_path, manifest)
     return Outcome(folder, manifest, was_complete=False)
 
 
@@ -138,8 +149,8 @@ def plot_experiment(
     Returns:
         The figures' paths, and the rows of the table that goes with them (empty when the
         experiment's ``plot.py`` has no ``table``); the table is also written to ``table.md``,
-        and what ``numbers`` and ``published`` say, where there are such functions, to
-        ``numbers.json`` and ``published.csv``.
+        and what ``numbers``, ``aims`` and ``published`` say, where there are such functions,
+        to ``numbers.json``, ``aims.md`` and ``published.csv``.
 
     Raises:
         UsageError: there are no rows yet, or no ``plot``.
@@ -158,6 +169,9 @@ def plot_experiment(
     if hasattr(module, "numbers"):
         found = json.dumps(module.numbers(rows_path), indent=1, sort_keys=True, allow_nan=False)
         (folder / "numbers.json").write_text(found + "\n", encoding="utf-8")
+    if hasattr(module, "aims"):
+        aims = markdown_table(module.aims(rows_path))
+        (folder / "aims.md").write_text(aims, encoding="utf-8")
     if hasattr(module, "published"):
         write_published(folder / "published.csv", module.published(rows_path))
     return figures, table

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments._shared.aims import aim
 from experiments._shared.record import read_rows
 from experiments._shared.stats import Interval, median_interval
 from experiments._shared.style import (
@@ -105,6 +106,10 @@ def _digits(rows: list[dict[str, Any]], variant: str) -> dict[str, list[float]]:
     return found
 
 
+def _finals(rows: list[dict[str, Any]], variant: str) -> list[float]:
+    return _digits(rows, variant)["final"]
+
+
 def table(rows_path: Path) -> list[dict[str, Any]]:
     """A line a part and variant."""
     rows = read_rows(rows_path)
@@ -156,7 +161,48 @@ def numbers(rows_path: Path) -> dict[str, float]:
             found[f"digits_{variant}_to_target_s"] = float(np.median(reached))
         ends = [run[-1]["time_s"] for run in _runs(rows, "cifar10", variant)]
         found[f"cifar10_{variant}_hours"] = float(np.median(ends)) / 3600
+    for variant in ("adaptive", "large"):
+        # the same seed draws the same initial weights, so repeats are compared one by one
+        pairs = zip(_finals(rows, variant), _finals(rows, "small"), strict=True)
+        behind = median_interval([100 * (small - mine) for mine, small in pairs])
+        found[f"digits_{variant}_behind_points"] = behind.median
+        found[f"digits_{variant}_behind_low_points"] = behind.low
+        found[f"digits_{variant}_behind_high_points"] = behind.high
     for part, key in (("digits", "total_s"), ("cifar10", "hours")):
         small, adaptive = (found[f"{part}_{v}_{key}"] for v in ("small", "adaptive"))
         found[f"{part}_speedup_ratio"] = small / adaptive
     return found
+
+
+NOISE_POINTS = 1.0  # of accuracy: within it, adaptive and small batch are the same
+
+
+def aims(rows_path: Path) -> list[dict[str, Any]]:
+    """What the published figure says without numbers, and whether it holds here."""
+    found = numbers(rows_path)
+    behind, large = (
+        found["digits_adaptive_behind_points"],
+        found["digits_large_behind_low_points"],
+    )
+    return [
+        aim(
+            "digits: adaptive is at most 1 point of accuracy behind the small batch",
+            behind,
+            at_most=NOISE_POINTS,
+        ),
+        aim(
+            "digits: time of the small batch over that of adaptive",
+            found["digits_speedup_ratio"],
+            at_least=1.0,
+        ),
+        aim(
+            "digits: points that the untuned large batch is surely behind",
+            large,
+            at_least=0.0,
+        ),
+        aim(
+            "CIFAR-10 traces: time of the small batch over that of adaptive",
+            found["cifar10_speedup_ratio"],
+            at_least=1.0,
+        ),
+    ]

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments._shared.aims import aim
 from experiments._shared.grid import intervals
 from experiments._shared.published import compared
 from experiments._shared.record import read_rows
@@ -198,3 +199,16 @@ def published(rows_path: Path) -> list[dict[str, Any]]:
         compared(source, what, "%", theirs["published_best_percent"], best, why=AT_ONCE)
     )
     return lines
+
+
+def aims(rows_path: Path) -> list[dict[str, Any]]:
+    """At least 90 % of the undisturbed rate in the five steps from the switch on."""
+    found = numbers(rows_path)
+    return [
+        aim(
+            f"{world}: median of 5 steps from the switch, of the undisturbed rate (%)",
+            found.get(f"{world}_adaptive_median_of_5_percent"),
+            at_least=90.0,
+        )
+        for world in DISTURBED_FROM
+    ]

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from experiments._shared.record import RowWriter
-from experiments._shared.runner import Progress
-from kfcore.errors import KfError, UsageError
+from experiments._shared.runner import NotHere, Progress
+from kfcore.errors import KfError
 from kfsim.cluster import Cluster
 from kfsim.network import Links
 
@@ -126,7 +126,7 @@ def _hosts_tool() -> Any:
 
     reason = hosts.why_not()
     if reason is not None:
-        raise UsageError(f"e12_sim_vs_real: {reason}")
+        raise NotHere(f"hosts of network namespaces: {reason}")
     return hosts
 
 

@@ -83,7 +83,8 @@ def run(
     """Measure the rows of experiments, then draw their figures.
 
     Rows that are there from the same code, files and seed are not measured again. With several
-    experiments, one that fails does not keep the others from running.
+    experiments, one that fails, or that this machine cannot run, does not keep the others from
+    running; the latter is said and is no failure.
     """
     if seed < 0:
         raise UsageError(f"seed must be >= 0, got {seed}")
@@ -93,6 +94,7 @@ def run(
     chosen = catalog.select(ids)
     summaries: list[dict[str, Any]] = []
     failures: list[str] = []
+    left_out: list[str] = []
     for experiment in chosen:
         try:
             with output.progress_bar(experiment.name) as progress:
@@ -103,6 +105,9 @@ def run(
         except Exception as error:
             if len(chosen) == 1:
                 raise
+            if isinstance(error, runner.NotHere):
+                left_out.append(f"{experiment.name}: {error}")
+                continue
             if not isinstance(error, KfError):  # a bug: say where
                 traceback.print_exc()
             failures.append(f"{experiment.name}: {error}")
@@ -112,6 +117,8 @@ def run(
             output.report(experiment, summaries[-1], was_complete=outcome.was_complete)
     if as_json:
         typer.echo(json.dumps(summaries))
+    for reason in left_out:
+        typer.echo(f"left out: {reason}", err=True)
     for failure in failures:
         typer.echo(f"failed: {failure}", err=True)
     if failures:

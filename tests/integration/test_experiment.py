@@ -173,6 +173,25 @@ def test_run_all_goes_on_after_a_failure_and_says_so(kf, repository):
     assert manifest(repository)["finished"] is True
 
 
+def test_run_all_leaves_out_what_this_machine_cannot_run(kf, repository):
+    other = repository / "experiments" / "e06_rooted"
+    other.mkdir()
+    (other / "README.md").write_text("# Does it need root?\n")
+    (other / "run.py").write_text(
+        "from experiments._shared.runner import NotHere\n"
+        "def run(*args):\n    raise NotHere('needs root')\n"
+    )
+    (other / "plot.py").write_text("def plot(*args):\n    return []\n")
+    result = kf("run", "all", "--quick")
+    assert result.returncode == 0, result.stderr
+    assert "left out: e06_rooted: needs root" in result.stderr
+    assert not (repository / "out/results/e06_rooted").exists()
+    assert manifest(repository)["finished"] is True
+    alone = kf("run", "e06")
+    assert alone.returncode == 2
+    assert "needs root" in alone.stderr
+
+
 def test_manifest_names_no_path_of_this_machine(kf, repository, tmp_path):
     out = tmp_path / "elsewhere"
     kf("run", "e07", "--quick", "--out", str(out))

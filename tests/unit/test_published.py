@@ -2,6 +2,7 @@
 
 import pytest
 
+from experiments._shared.aims import aim
 from experiments._shared.published import collect, compared, write_published
 
 
@@ -29,3 +30,16 @@ def test_rows_of_all_experiments_are_collected(tmp_path):
         "Figure 1, left",
         42.0,
     )
+
+
+def test_an_aim_is_met_missed_or_not_measured():
+    assert aim("rate", 5.0, at_least=5.0)["verdict"] == "met"
+    assert aim("rate", 5.1, at_most=5.0)["verdict"] == "missed"
+    assert aim("rate", None, at_most=5.0) == {
+        "our aim": "rate",
+        "limit": "<= 5",
+        "measured": None,
+        "verdict": "not measured",
+    }
+    with pytest.raises(ValueError, match="exactly one limit"):
+        aim("rate", 5.0)
