@@ -5,7 +5,8 @@
 //   all_reduce_bench RANKS registered|private|tcp SCHEDULE BYTES...
 //
 // Each size is verified once against the closed form, warmed up, and timed operation by
-// operation. The buffer is not written between operations: sums of zeros are zeros.
+// operation. Before each one every rank writes its buffer and meets the others, outside the
+// time, as in `kf bench`.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -63,6 +64,8 @@ void measure(kf::Session& session, const Options& options, std::size_t bytes, fl
   const std::vector<kf::Piece> pieces = {piece_of(data, count)};
   std::vector<double> us;
   for (std::size_t i = 0; i < iterations + 5; ++i) {
+    std::fill_n(data, count, 1.0F);
+    session.run(kf::Collective::barrier, {}, 0, "", soon());
     const auto start = Clock::now();
     session.run(kf::Collective::all_reduce, pieces, 0, "", soon());
     const std::chrono::duration<double, std::micro> took = Clock::now() - start;
