@@ -1,6 +1,8 @@
 """Replay of schedules: closed forms, laws, agreement of the tiers."""
 
 import math
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -154,7 +156,14 @@ def test_prepared_collectives_are_dropped_when_they_take_much_memory():
 
 def test_rings_are_kept_in_little_memory():
     many = links(256)
-    for size in range(1, 101):
+    many.run("ring", 4096, np.zeros(256))
+    before = resident_bytes()
+    for size in range(2, 101):
         many.run("ring", 4096 * size, np.zeros(256))
     assert len(many._kept) == 100
     assert many._kept_bytes < 110_000_000
+    assert resident_bytes() - before < 150_000_000  # with their messages: 1.1 GB
+
+
+def resident_bytes():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

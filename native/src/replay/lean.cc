@@ -68,7 +68,7 @@ Lean::Pattern make_pattern(const Program& program, const std::vector<int>& conne
 
 }  // namespace
 
-std::optional<Lean> make_lean(const Program& program) {
+std::optional<Lean> make_lean(Program& program) {
   Lean lean;
   lean.connections = program.connections.size();
   lean.message_s = program.fabric.message_s;
@@ -77,7 +77,6 @@ std::optional<Lean> make_lean(const Program& program) {
   std::map<std::vector<int>, int> known;
   std::vector<char> sends(index(program.world_size), 0), receives(sends);
   std::vector<int> pattern;
-  lean.bytes.reserve(program.messages.size());
   for (std::size_t r = 0; r + 1 < program.round_begin.size(); ++r) {
     const auto first = index(program.round_begin[r]);
     const auto round =
@@ -85,10 +84,7 @@ std::optional<Lean> make_lean(const Program& program) {
     if (round.empty()) continue;
     if (!apart(round, sends, receives)) return std::nullopt;
     pattern.clear();
-    for (const Message& m : round) {
-      pattern.push_back(m.connection);
-      lean.bytes.push_back(static_cast<double>(m.bytes));
-    }
+    for (const Message& m : round) pattern.push_back(m.connection);
     for (std::size_t i = 0; i < pattern.size(); ++i) {
       if (pattern[i] != pattern.front() + static_cast<int>(i)) return std::nullopt;
     }
@@ -97,6 +93,9 @@ std::optional<Lean> make_lean(const Program& program) {
     lean.rounds.push_back(
         {place->second, static_cast<std::int64_t>(first), round.front().reduce});
   }
+  program.drop_slots();
+  lean.bytes.reserve(program.messages.size());
+  for (const Message& m : program.messages) lean.bytes.push_back(static_cast<double>(m.bytes));
   return lean;
 }
 

@@ -39,9 +39,9 @@ struct Lean {
 };
 
 // Nothing if two messages of the program may meet, or a round's connections are not numbered in
-// a row. Ask only for one lane, one connection a
-// port.
-std::optional<Lean> make_lean(const Program& program);
+// a row: the program is then as it was. Else it has lost its slots, to save memory. Ask only
+// for one lane, one connection a port.
+std::optional<Lean> make_lean(Program& program);
 
 // The same times as run_rounds.
 std::vector<double> run_lean(const Lean& lean, std::span<const double> ready_s);

@@ -75,17 +75,28 @@ struct Program {
 
   // Frees what only a replay message by message needs.
   void drop_messages() {
-    messages = {};
-    loads = {};
-    round_begin = {};
-    sends = {};
-    slots = {};
-    first_slot = {};
+    drop_slots();
+    release(messages);
+    release(round_begin);
+  }
+
+  // Frees all but messages and rounds.
+  void drop_slots() {
+    release(loads);
+    release(sends);
+    release(slots);
+    release(first_slot);
   }
 
   // One channel that is not cut: rounds follow each other, nothing overlaps.
   bool one_lane() const noexcept {
     return channels == 0 || (channels == 1 && segments.front() == 1);
+  }
+
+  // `v = {}` would assign an empty list of elements and keep the room.
+  template <typename T>
+  static void release(std::vector<T>& v) {
+    std::vector<T>().swap(v);
   }
 
   // Bytes of segment `segment` of `segments` of a message: equal shares, remainder first.
