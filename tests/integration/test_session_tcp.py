@@ -121,26 +121,6 @@ def test_a_killed_rank_is_named_on_every_survivor_at_once():
     assert max(times) - min(times) < 2.0  # nobody waits for the 60 s deadline
 
 
-def test_a_stopped_rank_is_named_when_the_deadline_passes():
-    script = """
-    session = kfcore.init()
-    print("ready", flush=True)
-    try:
-        while True:
-            session.all_reduce(np.ones(1000))
-    except errors.TransportError as error:
-        print(type(error).__name__, error)
-    """
-    with World(3, script, timeout_s=4) as world:
-        for worker in world.workers:
-            assert worker.stdout.readline() == "ready\n"
-        world.workers[1].send_signal(signal.SIGSTOP)
-        outputs = [world.workers[rank].communicate(timeout=20)[0] for rank in (0, 2)]
-    for text in outputs:
-        assert text.startswith("DeadlineError")
-        assert "no sign of life from ranks [1]" in text
-
-
 def test_ctrl_c_interrupts_a_blocking_call():
     script = """
     session = kfcore.init()
@@ -306,6 +286,47 @@ def test_a_flood_of_strangers_disturbs_nobody(store):
     assert results[0].tolist() == [2.0] * 3
     first.close()
     second.close()
+
+
+def test_a_flood_of_half_open_handshakes_disturbs_nobody(store):
+    hello = b"KFh1" + (1).to_bytes(4, "little")
+    sent, stop = [0], threading.Event()
+
+    def flood():
+        with StoreClient(store.address, "store") as client:
+            host, port = client.get("view/1/rank/0", 60.0).rsplit(":", 1)
+        kept = []
+        while not stop.is_set():
+            try:
+                sock = socket.create_connection((host, int(port)), timeout=5)
+                sock.sendall(hello + os.urandom(16))
+            except OSError:
+                continue
+            sent[0] += 1
+            kept.append(sock)  # a good hello, and never a proof
+            if len(kept) > 400:
+                kept.pop(0).close()
+        for sock in kept:
+            sock.close()
+
+    flooder = threading.Thread(target=flood)
+    flooder.start()
+    results = []
+
+    def late():
+        while sent[0] < 600:  # more than are kept, and they go on coming
+            time.sleep(0.01)
+        results.extend(open_on_threads([config(store, 1, timeout_s=60)], 90))
+
+    joiner = threading.Thread(target=late)
+    joiner.start()
+    results[:0] = open_on_threads([config(store, 0, timeout_s=60)], 90)
+    joiner.join(90)
+    stop.set()
+    flooder.join(30)
+    assert [type(session).__name__ for session in results] == ["Session", "Session"], results
+    for session in results:
+        session.close()
 
 
 def test_reopening_leaks_neither_descriptors_nor_threads(store):
