@@ -23,7 +23,8 @@ def join(
     in `kfcore.Job`, when its first batch is asked for, until it is taken in.
 
     Args:
-        schedule: Spec of the schedule that operations use at first.
+        schedule: Spec of the schedule that operations use at first; the same on every worker.
+            ``auto`` measures the links of each view anew, as `kfcore.init` does.
         transport: ``auto`` or ``tcp``, as for `kfcore.init`.
         heartbeat_s: Seconds of silence, in the middle of an operation, after which a worker is
             asked whether it lives, and again as many until it is given up; from 0.5 to half

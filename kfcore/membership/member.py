@@ -31,6 +31,7 @@ from kfcore.membership.rollcall import RollCall
 from kfcore.membership.roster import RosterStore, found_job
 from kfcore.membership.seat import Seat
 from kfcore.membership.watch import RosterWatch, SilenceWatch
+from kfcore.probe import measured_spec
 from kfcore.store import StoreClient
 from kfcore.timeouts import TimeOuts
 
@@ -52,7 +53,7 @@ class Member(Seat):
     Args:
         config: This worker's place in the job.
         store: Client of the job's store; closed with the member.
-        schedule: Spec of the schedule that operations use at first.
+        schedule: See `kfcore.join`.
         transport: ``auto`` or ``tcp``.
         heartbeat_s: See `kfcore.join`.
         on_close: Called once, after it was closed.
@@ -76,6 +77,7 @@ class Member(Seat):
         self.heartbeat_s = TimeOuts.of(config.timeout_s, heartbeat_s).heartbeat_s
         self._transport = transport
         self._on_close = on_close
+        self._measures = schedule == "auto"
         self._members: tuple[str, ...] = ()
         self._futile = 0
         self._closed = False
@@ -168,6 +170,7 @@ class Member(Seat):
             agreed_s = time.monotonic()
             try:
                 self._open(roster)
+                self._measure(roster)
                 rows = np.asarray(self.running(lambda session: session.all_gather(entry)))
             except FAILURES as error:
                 self.failed(error)
@@ -295,6 +298,13 @@ class Member(Seat):
             over = self._is_over(self._watch.roster)
         if over:
             raise AbortedError("the view ended while its session was opened")
+
+    def _measure(self, roster: _native.Roster) -> None:
+        """With ``auto``, measure the links of the new view, as `kfcore.init` does."""
+        self._automatic = None
+        if self._measures and len(roster.members) > 1:
+            addresses = [member.address for member in roster.members]
+            self._automatic = self.running(lambda session: measured_spec(session, addresses))
 
     def _leave_session(self) -> None:
         if self.session is not None:

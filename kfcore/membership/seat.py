@@ -37,6 +37,8 @@ class Seat:
         self.version = 0
         self._watch, self._silence = watch, silence
         self._schedule = schedule
+        # What `auto` stands for in the view under way, the same on all its members.
+        self._automatic: str | None = None
 
     # ---- what a job asks of a session ---------------------------------------------------
 
@@ -57,8 +59,10 @@ class Seat:
 
     @property
     def schedule(self) -> str:
-        """Spec of the all-reduce schedule in force."""
-        return self._schedule if self.session is None else self.session.schedule
+        """Spec of the all-reduce schedule in force; ``auto`` as such, not what was measured."""
+        if self.session is None or self.session.schedule == self._automatic:
+            return self._schedule
+        return self.session.schedule
 
     @property
     def waiting(self) -> bool:
@@ -85,7 +89,8 @@ class Seat:
         self._schedule = spec
         if self.session is not None:
             try:
-                self.session.set_schedule(spec)
+                chosen = self._automatic if spec == "auto" else None
+                self.session.set_schedule(chosen or spec)
             except UsageError:
                 self.session.set_schedule(DEFAULT_SCHEDULE)
 

@@ -98,7 +98,11 @@ def main(out, plan, name):
         def say(**event):
             log.write(json.dumps(event) + "\n")
 
-        member = kf.join(heartbeat_s=plan.get("heartbeat_s"), timeout_s=60)
+        member = kf.join(
+            schedule=plan.get("schedule", "ring"),
+            heartbeat_s=plan.get("heartbeat_s"),
+            timeout_s=60,
+        )
         say(id=member.id, pid=os.getpid())
         adam = Adam()
         state = ElasticState(w=adam.w, m=adam.m, v=adam.v, t=adam.t)
@@ -133,6 +137,7 @@ def train(plan, name, job, member, state, sampler, adam, xy, say):
                 view=job.controller.view_version,
                 members=list(job._ids),
                 skipped=skipped,
+                schedules=[job.controller.schedule, member.session and member.session.schedule],
             )
             if not skipped:
                 with state.changing():

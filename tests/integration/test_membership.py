@@ -107,6 +107,7 @@ def test_a_chosen_worker_leaves_between_two_steps(tmp_path):
 
 def test_ranks_stay_in_order_over_deaths_and_a_newcomer(tmp_path):  # D1
     plan = {
+        "schedule": "auto",
         "r3": {"2": ["kill"]},
         "r1": {"3": ["kill"]},
         "r0": {"4": ["await 3"]},
@@ -125,6 +126,12 @@ def test_ranks_stay_in_order_over_deaths_and_a_newcomer(tmp_path):  # D1
         {"0": 0, "1": 1},
     ]
     assert world.views()[0]["reason"] == f"rank 3 ({d}) died"
+    # the job's schedule stays auto; what that is in a view is the same on all its members
+    steps = [step for name in ("r0", "r2", "j0") for step in world.log(name) if "step" in step]
+    assert {step["schedules"][0] for step in steps} == {"auto"}
+    measured = {(step["view"], step["schedules"][1]) for step in steps}
+    assert sorted(view for view, _ in measured) == [1, 2, 3, 4]
+    assert all(spec.startswith("auto(latency_s=") for _, spec in measured)
 
 
 def test_impossible_sizes_are_refused_and_two_newcomers_are_one_change(tmp_path):  # C13

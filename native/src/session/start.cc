@@ -167,7 +167,7 @@ std::string Session::Impl::schedule_for(const Call& call) const {
   std::int64_t bytes = 0;
   for (const Piece& piece : call.pieces) bytes += piece.count * element_bytes(piece.dtype);
   return select_schedule(options_.schedule, call.collective, bytes, size_of(call),
-                         call.group != nullptr);
+                         call.group == nullptr ? std::span<const int>{} : call.group->members);
 }
 
 std::shared_ptr<const Plan> Session::Impl::plan_for(const Call& call, const std::string& spec) {
