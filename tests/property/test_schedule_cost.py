@@ -200,3 +200,31 @@ def test_binomial_tree_time_over_a_power_of_two_is_the_closed_form(k):
     size = 4_000
     expected = 2 * k * (ALPHA + size * BETA) + k * size * GAMMA
     assert time_s("binomial_tree", 2**k, size) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("n", range(2, 65))
+def test_double_binary_tree_takes_as_many_rounds_as_its_deeper_tree(n):
+    price = ks.cost(ks.build("double_binary_tree", n), 1 << 20, latency_s=1e-5, bytes_per_s=1e9)
+    assert price.rounds == 2 * math.ceil(math.log2(n))
+    assert max(price.bytes_sent) <= 2 << 20
+
+
+@pytest.mark.parametrize("inter", ["ring", "recursive_doubling", "halving_doubling"])
+@pytest.mark.parametrize(
+    ("intra", "per_host"), [("ring", 2), ("ring", 3), ("halving_doubling", 4), ("ring", 8)]
+)
+@pytest.mark.parametrize("hosts", [2, 4, 8])
+def test_hierarchical_rounds_and_bytes_are_those_of_its_parts(intra, inter, per_host, hosts):
+    spec = f"hierarchical(intra={intra},inter={inter},ranks_per_host={per_host})"
+    n, k = hosts * per_host, int(math.log2(hosts))
+    size = 64 * n * n
+    price = ks.cost(ks.build(spec, n), size, latency_s=1e-5, bytes_per_s=1e9)
+    within = 2 * (per_host - 1) if intra == "ring" else 2 * int(math.log2(per_host))
+    between, part = {
+        "ring": (2 * (hosts - 1), 2 * (hosts - 1) / hosts),
+        "recursive_doubling": (k, k),
+        "halving_doubling": (2 * k, 2 * (hosts - 1) / hosts),
+    }[inter]
+    assert price.rounds == within + between
+    sent = size * (2 * (per_host - 1) / per_host + part / per_host)
+    assert price.bytes_sent == pytest.approx([sent] * n, rel=1e-12)
