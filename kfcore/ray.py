@@ -5,10 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kfcore.config import adopt_environment
-from kfcore.errors import UsageError
+from kfcore.errors import AbortedError, TransportError, UsageError
 from kfcore.store import StoreServer
 
 __all__ = ["run"]
+
+_CONSEQUENCES = (TransportError, AbortedError)  # of another worker's end
+_GRACE_S = 2.0
 
 
 def run(
@@ -22,7 +25,8 @@ def run(
     """Call a function in each of several actors, which find each other with `kfcore.init`.
 
     Ray must be connected (``ray.init()``). The job's store is in this process. When a worker
-    fails, the others are ended. To try again is the caller's business.
+    fails, the others are ended; what was lost with it does not hide its error. To try again is
+    the caller's business.
 
     Args:
         function: Called with ``args`` in every worker; Ray must be able to send it.
@@ -60,15 +64,35 @@ def run(
                 actor.call.remote({**job, **place}, function, list(args))
                 for actor, place in zip(actors, places(nodes), strict=True)
             ]
-            left = list(calls)
-            while left:  # the first failure ends the job, whichever worker it is of
-                done, left = ray.wait(left)
-                ray.get(done)
-            results: list[Any] = ray.get(calls)
-            return results
+            return _results(ray, calls)
         finally:
             for actor in actors:
                 ray.kill(actor)
+
+
+def _results(ray: Any, calls: list[Any]) -> list[Any]:
+    """What all calls returned; the first failure ends the waiting."""
+    left = list(calls)
+    while left:
+        done, left = ray.wait(left)
+        error = _error(ray, done[0])
+        if left and isinstance(error, _CONSEQUENCES):  # the real one may be on its way
+            ended, _ = ray.wait(left, num_returns=len(left), timeout=_GRACE_S)
+            others = [_error(ray, call) for call in ended]
+            causes = [e for e in others if e is not None and not isinstance(e, _CONSEQUENCES)]
+            error = causes[0] if causes else error
+        if error is not None:
+            raise error
+    results: list[Any] = ray.get(calls)
+    return results
+
+
+def _error(ray: Any, call: Any) -> Exception | None:
+    try:
+        ray.get(call)
+    except Exception as error:
+        return error
+    return None
 
 
 def places(nodes: Sequence[str]) -> list[dict[str, str]]:
