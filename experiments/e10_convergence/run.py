@@ -15,7 +15,7 @@ HERE = Path(__file__).resolve().parent
 WORKERS = 4
 METHODS = ("ssgd", "sma", "pairs")
 REPEATS = {"quick": 5, "full": 9}
-BUDGET_S = {"quick": 1.2, "full": 4.0}
+BUDGET_S = {"quick": 1.5, "full": 4.0}
 SLOW_MS = (0, 20)
 TICKS = 12  # as in worker.py
 KEY = ("method", "slow_ms", "repeat", "time_s")
@@ -34,11 +34,10 @@ def run(out: Path, seed: int, quick: bool, progress: Progress) -> dict[str, Any]
             for repeat in range(repeats)
             if not all(rows.has(**p, repeat=repeat, time_s=budget_s) for p in points)
         ]
-        for done, repeat in enumerate(missing):
-            progress(repeats - len(missing) + done, repeats, f"repeat {repeat}")
-            for row in measure(out, repeat, seeds[repeat], budget_s):
-                if not rows.has(**{name: row[name] for name in KEY}):
-                    rows.add(**row)
+        progress(repeats - len(missing), repeats, f"{len(missing)} repeats")
+        for row in measure(out, missing, seeds, budget_s) if missing else ():
+            if not rows.has(**{name: row[name] for name in KEY}):
+                rows.add(**row)
         progress(repeats, repeats, "done")
     return {
         "repeats": repeats,
@@ -49,15 +48,18 @@ def run(out: Path, seed: int, quick: bool, progress: Progress) -> dict[str, Any]
     }
 
 
-def measure(out: Path, repeat: int, seed: int, budget_s: float) -> list[dict[str, Any]]:
-    """One run of the workers through all methods; its rows."""
+def measure(
+    out: Path, repeats: list[int], seeds: list[int], budget_s: float
+) -> list[dict[str, Any]]:
+    """One launch of the workers, through all methods in each repeat; its rows."""
     written = out / "measured.jsonl"
     written.unlink(missing_ok=True)
     spec = LaunchSpec(
         command=(
             *(sys.executable, str(HERE / "worker.py"), "--out", str(written)),
             *("--budget-s", str(budget_s), "--slow-ms", *map(str, SLOW_MS)),
-            *("--turn", str(repeat), "--seed", str(seed)),
+            *("--repeats", *map(str, repeats)),
+            *("--seeds", *(str(seeds[repeat]) for repeat in repeats)),
         ),
         world_size=WORKERS,
     )
@@ -72,8 +74,7 @@ def measure(out: Path, repeat: int, seed: int, budget_s: float) -> list[dict[str
             time_s = budget_s if tick == TICKS else round(tick * budget_s / TICKS, 3)
             rows.append(
                 {
-                    **{name: found[name] for name in ("method", "slow_ms", "samples_per_s")},
-                    "repeat": repeat,
+                    **{name: found[name] for name in found if name != "curve"},
                     "time_s": time_s,
                     "accuracy": accuracy,
                 }

@@ -102,29 +102,30 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--budget-s", type=float, required=True)
     parser.add_argument("--slow-ms", type=int, nargs="+", required=True)
-    parser.add_argument("--turn", type=int, required=True, help="rotates the methods")
-    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--repeats", type=int, nargs="+", required=True)
+    parser.add_argument("--seeds", type=int, nargs="+", required=True, help="of each repeat")
     given = parser.parse_args()
     torch.set_num_threads(1)
     data = Digits()
-    order = list(METHODS)
-    order = order[given.turn % len(order) :] + order[: given.turn % len(order)]
     with kf.init() as session:
-        for method in order:
-            for slow_ms in given.slow_ms:
-                curve, steps = train(
-                    session, data, method, slow_ms / 1e3, given.seed, given.budget_s
-                )
-                all_steps = int(session.all_gather(np.array([steps])).sum())
-                if session.rank == 0:
-                    row = {
-                        "method": method,
-                        "slow_ms": slow_ms,
-                        "curve": curve,
-                        "samples_per_s": all_steps * LOCAL_BATCH / given.budget_s,
-                    }
-                    with given.out.open("a", encoding="utf-8") as file:
-                        file.write(json.dumps(row) + "\n")
+        for repeat, seed in zip(given.repeats, given.seeds, strict=True):
+            turn = repeat % len(METHODS)
+            for method in [*METHODS, *METHODS][turn : turn + len(METHODS)]:
+                for slow_ms in given.slow_ms:
+                    curve, steps = train(
+                        session, data, method, slow_ms / 1e3, seed, given.budget_s
+                    )
+                    all_steps = int(session.all_gather(np.array([steps])).sum())
+                    if session.rank == 0:
+                        row = {
+                            "method": method,
+                            "slow_ms": slow_ms,
+                            "repeat": repeat,
+                            "curve": curve,
+                            "samples_per_s": all_steps * LOCAL_BATCH / given.budget_s,
+                        }
+                        with given.out.open("a", encoding="utf-8") as file:
+                            file.write(json.dumps(row) + "\n")
 
 
 if __name__ == "__main__":
