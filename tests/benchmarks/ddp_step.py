@@ -1,6 +1,7 @@
 """DistributedDataParallel steps over gloo and over kf, in turns within one run.
 
-Run: kf run -n 2 python tests/benchmarks/ddp_step.py [hidden] [steps]; hidden 5000 is as large as ResNet-50.
+Run: kf run -n 2 python tests/benchmarks/ddp_step.py [hidden] [steps]
+With hidden 5000 the gradients are as large as ResNet-50's.
 Prints the median step of each and their ratio; more than 1 means that kf is faster.
 """
 
