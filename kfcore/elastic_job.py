@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from kfcore.accumulation import MicroNorms
 from kfcore.config import Config
-from kfcore.controller import LocalStep, StepOutcome
+from kfcore.controller import StepOutcome
 from kfcore.elastic.image import Image
 from kfcore.elastic.sampler import ElasticSampler, pass_over
 from kfcore.elastic.state import ElasticState
@@ -38,8 +38,7 @@ __all__ = ["ElasticJob"]
 
 _FINISHED = "the job finished"
 _FIXED = dict.fromkeys(
-    ("sync_mode", "compression", "bucket_bytes"),
-    "an elastic job averages gradients, whole and in one operation",
+    ("sync_mode", "compression"), "an elastic job averages gradients, and sends them whole"
 )
 
 
@@ -253,13 +252,19 @@ class ElasticJob(Job):
                 share=share,
                 micro=micro,
             )
-            sums, maxes = self.controller.fill(self._local(loss, norms.local))
+            samples = math.nan if self._handed is None else float(self._handed)
+            local = dataclasses.replace(
+                self._times, loss=float(loss), grad_sq_norm=norms.local, samples=samples
+            )
+            sums, maxes = self.controller.fill(local)
             due = np.array([float(self._member.change_wanted), 0.0])
             self._steps.control(step, sums, maxes, due)
+            pieces = self._steps.pieces(step, self.controller.bucket_bytes)
             try:
                 self._member.grouped_all_reduce(
-                    self._steps.arrays(step),
-                    op=[*["avg"] * len(self._steps.gradients(step)), "sum", "max", "max"],
+                    [*pieces, sums, maxes, due],
+                    op=[*["avg"] * len(pieces), "sum", "max", "max"],
+                    fusion_bytes=self.controller.bucket_bytes,
                     norms=norms.inside(sums),
                 )
                 due[1] = norms.mean()  # for those that get this step's result from others
@@ -279,14 +284,6 @@ class ElasticJob(Job):
         total = sum(len(part) for part in self._parts.values())
         own = len(self._parts[self._member.id])
         return own * self.world_size / total if total else 0.0
-
-    def _local(self, loss: float, norm: float) -> LocalStep:
-        return dataclasses.replace(
-            self._times,
-            loss=float(loss),
-            grad_sq_norm=norm,
-            samples=math.nan if self._handed is None else float(self._handed),
-        )
 
     def _recover(self, error: BaseException) -> bool:
         """Go to the next view after a failure; whether it brought the step's result."""

@@ -77,6 +77,23 @@ class StepBuffers:
         """
         return list(self._flat[step % 2].values())
 
+    def pieces(self, step: int, most_bytes: int) -> list[Array]:
+        """The gradients of a step, cut for operations of a bounded size.
+
+        Args:
+            step: Number of the step.
+            most_bytes: Of a piece, > 0; one of a single element may be larger.
+
+        Returns:
+            Views of `gradients`, in order.
+        """
+        out = []
+        for array in self.gradients(step):
+            length = max(1, most_bytes // array.itemsize)
+            begins = range(0, max(1, array.size), length)
+            out += [array[begin : begin + length] for begin in begins]
+        return out
+
     def give_out(self, step: int, grads: Sequence[Array]) -> None:
         """Copy a step's result into the gradients.
 

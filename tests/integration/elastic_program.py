@@ -27,6 +27,17 @@ def data_of(plan):
     return x, x @ np.arange(float(WIDTH)) + rng.normal(size=n)
 
 
+class Buckets(kf.Policy):
+    """Changes the size of operations after given steps."""
+
+    def __init__(self, plan):
+        self.plan = plan
+
+    def after_step(self, seen):
+        size = self.plan.get(str(seen.step))
+        return size and kf.SetBucketBytes(size)
+
+
 class Adam:
     def __init__(self):
         self.w, self.m, self.v, self.t = (np.zeros(n) for n in (WIDTH, WIDTH, WIDTH, 1))
@@ -111,7 +122,12 @@ def main(out, plan, name):
             with (
                 member,
                 kf.ElasticJob(
-                    member, state, local_batch=4, learning_rate=1, log=out / "events.jsonl"
+                    member,
+                    state,
+                    local_batch=4,
+                    learning_rate=1,
+                    policies=[Buckets(plan.get("bucket_bytes", {}))],
+                    log=out / "events.jsonl",
                 ) as job,
             ):
                 train(plan, name, job, member, state, sampler, adam, (x, y), say)

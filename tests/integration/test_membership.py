@@ -1,5 +1,6 @@
 """Workers that die, stop, leave and come while they train: real processes."""
 
+import json
 import signal
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,8 @@ def finished(
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_survivors_go_on_when_a_worker_is_killed(tmp_path, victim):
-    plan = {f"r{victim}": {"4": ["kill"]}}
+    sizes = {"1": 16, "4": 24}  # bytes of an operation: before and after the kill
+    plan = {f"r{victim}": {"4": ["kill"]}, "bucket_bytes": sizes}
     codes = {"r0": 0, "r1": 0, "r2": 0, f"r{victim}": -signal.SIGKILL}
     world = finished(tmp_path, 3, plan, codes)
     (view,) = world.views()
@@ -36,6 +38,14 @@ def test_survivors_go_on_when_a_worker_is_killed(tmp_path, victim):
     )
     roster_reason = world.views()[-1]["reason"]
     assert ids[victim] in roster_reason
+    lines = (tmp_path / "events.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    installed = [
+        (event["step"], event["old"], event["new"])
+        for event in events
+        if event["kind"] == "installed"
+    ]
+    assert installed == [(2, 64 << 20, 16), (5, 16, 24)]
 
 
 def test_a_result_that_only_some_survivors_have_is_passed_on_not_computed_again(tmp_path):
