@@ -2,8 +2,9 @@
 
 A table is a CSV file. Its columns: ``samples_per_s`` or ``step_s`` (measured), ``use``
 (``fit`` or ``predict``), ``group`` (rows that share their constants; each group is fitted by
-itself), and keys of the scenario such as ``cluster.hosts``; an empty cell leaves the key
-alone. Lines that begin with ``#`` are notes.
+itself), ``step`` (the row was measured in that step of the scenario's own run, from 1; empty:
+it is a mean of steps), and keys of the scenario such as ``cluster.hosts``; an empty cell
+leaves the key alone. Lines that begin with ``#`` are notes.
 """
 
 import csv
@@ -23,8 +24,10 @@ from kfsim.simulation import simulate
 
 __all__ = ["Fit", "Outcome", "Point", "calibrate", "read_table"]
 
-_MEASURED = ("samples_per_s", "step_s")
-_OTHER = ("group", "use", *_MEASURED)
+# What was measured, and what it is called in a run's rows and summary.
+_COLUMN = {"samples_per_s": "throughput_samples_per_s", "step_s": "step_s"}
+_MEASURED = tuple(_COLUMN)
+_OTHER = ("group", "use", "step", *_MEASURED)
 _STEPS = {"run.steps": 8, "run.warmup_steps": 1}
 _SWEEPS = 3  # over the keys, when there are several
 _GOLDEN = (math.sqrt(5) - 1) / 2
@@ -41,6 +44,7 @@ class Point:
         measured: In that unit, > 0.
         values: Scenario keys of the row.
         line: In the file.
+        step: Of the scenario's run that was measured, >= 1; None: the mean of a few.
     """
 
     group: str
@@ -49,6 +53,7 @@ class Point:
     measured: float
     values: Mapping[str, Any]
     line: int
+    step: int | None = None
 
 
 @dataclass(frozen=True)
@@ -129,7 +134,11 @@ def _point(row: Mapping[str | None, Any], where: str, line: int) -> Point:
     if use not in ("fit", "predict"):
         raise UsageError(f"{where}: use must be fit or predict, got {use!r}")
     values = {str(key): _cell(text) for key, text in row.items() if key not in _OTHER and text}
-    return Point(row.get("group", ""), use == "fit", units[0], float(measured), values, line)
+    step = _cell(row["step"]) if row.get("step") else None
+    if step is not None and (not isinstance(step, int) or step < 1):
+        raise UsageError(f"{where}: step must be a whole number >= 1, got {row['step']!r}")
+    group = row.get("group", "")
+    return Point(group, use == "fit", units[0], float(measured), values, line, step)
 
 
 def _cell(text: str) -> Any:
@@ -171,18 +180,37 @@ def calibrate(
                 "each key needs one"
             )
         constants[group] = _fit(scenario, mine, keys)
-    outcomes = tuple(
-        Outcome(point, _predict(scenario, point, constants[point.group])) for point in points
-    )
-    return Fit(constants, outcomes)
+    outcomes = []
+    for group, found in constants.items():
+        places = [place for place, point in enumerate(points) if point.group == group]
+        mine = [points[place] for place in places]
+        for place, predicted in zip(places, _predict(scenario, mine, found), strict=True):
+            outcomes.append((place, Outcome(points[place], predicted)))
+    return Fit(constants, tuple(one for _, one in sorted(outcomes, key=lambda each: each[0])))
 
 
-def _predict(scenario: Scenario, point: Point, constants: Mapping[str, float]) -> float:
-    values = {**_STEPS, **point.values, **constants}
-    summary = simulate(scenario.with_values(values)).summary
-    if point.unit == "step_s":
-        return float(summary["step_s"])
-    return float(summary["throughput_samples_per_s"])
+def _predict(
+    scenario: Scenario, points: Sequence[Point], constants: Mapping[str, float]
+) -> list[float]:
+    """What the model says of rows; rows of one run's steps share the run."""
+    runs: dict[str, Sequence[Mapping[str, Any]]] = {}
+    out = []
+    for point in points:
+        if point.step is None:
+            values = {**_STEPS, **point.values, **constants}
+            means = simulate(scenario.with_values(values)).summary
+            out.append(float(means[_COLUMN[point.unit]]))
+            continue
+        key = repr(sorted(point.values.items()))
+        if key not in runs:  # all of it, because what came before counts
+            runs[key] = simulate(scenario.with_values({**point.values, **constants})).rows
+        if point.step > len(runs[key]):
+            raise UsageError(
+                f"step must be <= {len(runs[key])} (run.steps), got {point.step} in line "
+                f"{point.line}"
+            )
+        out.append(float(runs[key][point.step - 1][_COLUMN[point.unit]]))
+    return out
 
 
 def _fit(
@@ -192,7 +220,8 @@ def _fit(
 
     def loss(key: str, log_value: float) -> float:
         trial = {**at, key: math.exp(log_value)}
-        ratios = [_predict(scenario, point, trial) / point.measured for point in points]
+        measured = np.array([point.measured for point in points])
+        ratios = np.array(_predict(scenario, points, trial)) / measured
         return float(np.sum(np.log(ratios) ** 2))
 
     for _ in range(_SWEEPS if len(keys) > 1 else 1):

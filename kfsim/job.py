@@ -124,6 +124,11 @@ class SimJob:
         """The network that it runs on."""
         return self._links
 
+    @property
+    def recall(self) -> Recall:
+        """What it remembers of its steps."""
+        return self._recall
+
     def run(self) -> Generator[simpy.Event, None, None]:
         """The job as a SimPy process."""
         job = self.controller

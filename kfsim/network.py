@@ -50,6 +50,7 @@ class Links:
         self._kept_bytes = 0
         self._shares: tuple[tuple[int, float], ...] = ()
         self.tiers: dict[str, str] = {}
+        self._told: list[dict[str, Any]] = []  # of what is no longer kept
 
     @property
     def world_size(self) -> int:
@@ -89,6 +90,17 @@ class Links:
     def state(self) -> tuple[Any, ...]:
         """All that a later call of `run` depends on beside its arguments; hashable."""
         return (self._world_size, self._background, self._shares)
+
+    def explain(self) -> list[dict[str, Any]]:
+        """How sharing was computed, and why, one entry a prepared collective.
+
+        Returns:
+            For each: ``collective`` (spec), ``ranks``, ``buffer_bytes``, ``disturbed`` (others'
+            traffic or changed cards), ``tier``, ``reason``, ``error_bound`` (a fraction against
+            exact sharing; None: not known), ``messages``, and how often it was answered by the
+            ``closed_form``, ``replayed`` by the tier, or ``recalled``.
+        """
+        return [*self._told, *(_told(key, replay) for key, (replay, _) in self._kept.items())]
 
     def resize(self, world_size: int) -> None:
         """Uses the first hosts that hold so many ranks.
@@ -141,7 +153,7 @@ class Links:
             segment_bytes: Pipelining unit; 0: whole chunks.
             unit_bytes: Chunks are cut at multiples of this.
             rate_cap_gbps: What the system's data path can do at most; None: the card's rate.
-            tier: ``auto``, ``recurrence``, ``batched`` or ``fluid``.
+            tier: One of `kfsim.systems.stream.TIERS`.
 
         Returns:
             Finish times and bytes.
@@ -177,7 +189,8 @@ class Links:
         self._kept[key] = (replay, np.array(replay.bytes_sent, dtype=np.int64))
         self._kept_bytes += replay.memory_bytes
         while self._kept_bytes > _KEPT_BYTES and len(self._kept) > 1:
-            _, (oldest, _) = self._kept.popitem(last=False)
+            old_key, (oldest, _) = self._kept.popitem(last=False)
+            self._told.append(_told(old_key, oldest))
             self._kept_bytes -= oldest.memory_bytes
 
     def _fabric(
@@ -237,6 +250,27 @@ class Links:
                 if max(flows[:2]) < hosts
             ],
         )
+
+
+def _told(key: Any, replay: _native.Replay) -> dict[str, Any]:
+    spec, buffer_bytes, (ranks, background, _, shares), *_ = key
+    closed_form, replayed, recalled = replay.runs
+    reason = replay.tier_reason
+    if replay.closed_form_s is not None:
+        reason += "; ranks that start together keep in step: closed form"
+    return {
+        "collective": spec,
+        "ranks": ranks,
+        "buffer_bytes": buffer_bytes,
+        "disturbed": bool(background or shares),
+        "tier": replay.tier,
+        "reason": reason,
+        "error_bound": replay.tier_error if replay.tier_error >= 0 else None,
+        "messages": replay.messages,
+        "closed_form": closed_form,
+        "replayed": replayed,
+        "recalled": recalled,
+    }
 
 
 def _gbytes(value: float | None) -> float:

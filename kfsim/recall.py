@@ -40,6 +40,8 @@ class Recall:
     def __init__(self, system: System) -> None:
         self._system = system
         self._kept: OrderedDict[Any, tuple[Times, Exchange]] = OrderedDict()
+        self.steps = 0
+        self.recalled = 0
 
     def exchange(self, work: StepWork, links: Links) -> Exchange:
         """As `System.exchange`, at the price of a look-up where the pattern is known.
@@ -58,7 +60,10 @@ class Recall:
         step = 0 if work.mode == SyncMode() else work.step
         key = (links.state, work.model.name, step, settings, _ticks(work.compute_s))
         known = self._kept.get(key)
+        self.steps += 1
+        self.recalled += 1
         if known is None or not self._same(begin_s, *known):
+            self.recalled -= 1
             done = self._system.exchange(replace(work, begin_s=begin_s), links)
             known = self._kept[key] = (begin_s, done)
             if len(self._kept) > _KEPT:

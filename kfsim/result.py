@@ -40,12 +40,15 @@ class Result:
         events: What the engine and the policies did, each with ``time_s``; likewise.
         summary: Means over the steps after the warm-up; see `Summary.finish`.
         replications: `FIGURES` of each repeat.
+        explanation: How link sharing was computed: for each repeat its ``steps``, how many
+            were ``recalled`` whole, and its ``collectives`` (`kfsim.network.Links.explain`).
     """
 
     rows: tuple[Row, ...]
     events: tuple[Row, ...]
     summary: Row
     replications: tuple[dict[str, float], ...] = ()
+    explanation: tuple[Row, ...] = ()
 
     def write(self, folder: str | Path) -> None:
         """Writes ``rows.csv``, ``events.jsonl`` and ``summary.json``.

@@ -73,6 +73,7 @@ def simulate(
     rows: list[Row] = []
     events: list[Row] = []
     tiers: dict[str, str] = {}
+    explanation: list[Row] = []
     evaluation: dict[str, float] = {}
     figures = Summary(scenario)
     take_row, take_event = on_row or rows.append, on_event or events.append
@@ -107,6 +108,14 @@ def simulate(
             )
             _run(job)
             tiers.update(job.links.tiers)
+            explanation.append(
+                {
+                    "repeat": repeat,
+                    "steps": job.recall.steps,
+                    "recalled": job.recall.recalled,
+                    "collectives": job.links.explain(),
+                }
+            )
             evaluation = gradients.evaluate()
             figures.end_repeat()
             if figures.is_precise:
@@ -116,6 +125,7 @@ def simulate(
         tuple(events),
         figures.finish(tiers, evaluation),
         tuple(figures.replications),
+        tuple(explanation),
     )
 
 

@@ -1,4 +1,4 @@
-"""One rank: ``python worker.py SCHEDULE SIZE...`` times all-reduces over TCP, always.
+"""One rank: ``python worker.py SCHEDULE:SIZE,SIZE...`` times all-reduces over TCP, always.
 
 Hosts made of network namespaces share this machine's memory, and the runtime would use it.
 """
@@ -7,17 +7,25 @@ import json
 import sys
 from dataclasses import asdict
 
-from kfcore.bench import all_reduce_rows
+from kfcore.bench import all_reduce_rows, iterations_for
 from kfcore.world import init
+
+MOST_ITERATIONS = 20
 
 
 def main() -> None:
-    """Rank 0 prints one row a size as JSON."""
-    spec, *sizes = sys.argv[1:]
-    with init(schedule=spec, transport="tcp") as session:
-        rows = all_reduce_rows(session, [int(size) for size in sizes])
+    """Rank 0 prints one row a schedule and size as JSON."""
+    rows = []
+    with init(transport="tcp") as session:
+        for word in sys.argv[1:]:
+            spec, _, sizes = word.rpartition(":")
+            session.set_schedule(spec)
+            for size in map(int, sizes.split(",")):
+                count = min(MOST_ITERATIONS, iterations_for(size, None))
+                (row,) = all_reduce_rows(session, [size], iterations=count)
+                rows.append({**asdict(row), "schedule": spec})
         if session.rank == 0:
-            sys.stdout.write(json.dumps([asdict(row) for row in rows]) + "\n")
+            sys.stdout.write(json.dumps(rows) + "\n")
 
 
 if __name__ == "__main__":

@@ -93,6 +93,12 @@ def sim(
         bool,
         typer.Option("--record", help="Also log what policies saw, for `kf policy replay`."),
     ] = False,
+    explain_tier: Annotated[
+        bool,
+        typer.Option(
+            "--explain-tier", help="Also print how link sharing was computed, and why."
+        ),
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the summary as JSON on stdout, and only that.")
     ] = False,
@@ -132,10 +138,13 @@ def sim(
             sink.summary(result.summary)
     compared = None if other is None else _compare(result, other, policy or ())
     if as_json:
-        plain = to_plain(result.summary | ({"against": compared} if compared else {}))
-        typer.echo(json.dumps(plain, allow_nan=False))
+        told = {"tier_explanation": result.explanation} if explain_tier else {}
+        more = ({"against": compared} if compared else {}) | told
+        typer.echo(json.dumps(to_plain(result.summary | more), allow_nan=False))
         return
     _print(result.summary, tuple(said))
+    if explain_tier:
+        _print_tiers(result.explanation)
     if compared is not None:
         _print_differences(str(other.run.name or against) if other else "", compared)
     if out is not None:
@@ -201,6 +210,31 @@ def _assignment(text: str) -> tuple[str, Any]:
         return key.strip(), tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         return key.strip(), value
+
+
+def _print_tiers(explanation: tuple[dict[str, Any], ...]) -> None:
+    console = Console()
+    for repeat in explanation:
+        title = (
+            f"repeat {repeat['repeat']}: {repeat['recalled']} of {repeat['steps']} steps took "
+            "the answer of an earlier one; the others asked for"
+        )
+        table = Table(title=title)
+        for name in ("collective", "ranks", "bytes", "tier and reason"):
+            table.add_column(name)
+        table.add_column("error against exact sharing")
+        table.add_column("closed form / replayed / known starts")
+        for one in repeat["collectives"]:
+            bound = one["error_bound"]
+            table.add_row(
+                one["collective"] + (", disturbed" if one["disturbed"] else ""),
+                str(one["ranks"]),
+                f"{one['buffer_bytes']:,}",
+                f"{one['tier']}: {one['reason']}",
+                "not known" if bound is None else "none" if bound == 0 else f"mean {bound:.1%}",
+                f"{one['closed_form']} / {one['replayed']} / {one['recalled']}",
+            )
+        console.print(table)
 
 
 def _print(summary: dict[str, Any], events: tuple[dict[str, Any], ...]) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from kfsim.fields import field
 from kfsim.network import Links
 from kfsim.systems.base import Exchange, StepWork
-from kfsim.systems.stream import Part, Path, run_parts
+from kfsim.systems.stream import Part, Path, run_parts, tier_field
 
 __all__ = ["Ddp"]
 
@@ -31,11 +31,7 @@ class Ddp:
     path_gbps: float | None = field(
         None, doc="what the data path delivers; absent: the card's rate", unit="Gbit/s", above=0
     )
-    tier: str = field(
-        "auto",
-        doc="how link sharing is computed",
-        choices=("auto", "recurrence", "batched", "fluid"),
-    )
+    tier: str = tier_field()
 
     def first_schedule(self) -> str:
         """The one it keeps."""

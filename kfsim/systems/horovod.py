@@ -20,6 +20,7 @@ from kfcore.errors import InternalError
 from kfsim.fields import field
 from kfsim.network import Links
 from kfsim.systems.base import Exchange, StepWork
+from kfsim.systems.stream import tier_field
 
 __all__ = ["Horovod"]
 
@@ -61,11 +62,7 @@ class Horovod:
         False,
         doc="HOROVOD_AUTOTUNE as it ends: best of 1, 2.5, 5, 10 ms x 1, 4, 16, 64, 128 MiB",
     )
-    tier: str = field(
-        "auto",
-        doc="how link sharing is computed",
-        choices=("auto", "recurrence", "batched", "fluid"),
-    )
+    tier: str = tier_field()
 
     def first_schedule(self) -> str:
         """The one it keeps."""

@@ -7,11 +7,10 @@ executor (``docs/architecture.md``); buckets as in Li et al., "PyTorch Distribut
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from kfsim.fields import field
 from kfsim.network import Links
 from kfsim.systems.base import Exchange, StepWork
+from kfsim.systems.stream import Part, Path, run_parts, tier_field
 
 __all__ = ["Kf", "buckets"]
 
@@ -28,11 +27,7 @@ class Kf:
         0, doc="pipelining unit; 0: whole chunks", unit="KiB", at_least=0, at_most=2**40
     )
     overlap: bool = field(True, doc="start a bucket while backward still runs")
-    tier: str = field(
-        "auto",
-        doc="how link sharing is computed",
-        choices=("auto", "recurrence", "batched", "fluid"),
-    )
+    tier: str = tier_field()
 
     def first_schedule(self) -> str:
         """The spec at the start; policies may change it."""
@@ -42,30 +37,9 @@ class Kf:
         """All buckets, one after another on each rank."""
         if work.mode.averages_models or work.compression.kind != "none":
             return self._after_backward(work, links)
-        free_s = work.begin_s if self.overlap else work.end_s
-        comm_s = np.zeros(links.world_size)
-        sent = np.zeros(links.world_size, dtype=np.int64)
         parts = buckets(work, work.bucket_bytes or int(self.bucket_mib * 2**20))
-        for last_tensor, size in parts:
-            begin_s = np.maximum(work.ready_s(last_tensor), free_s)
-            done = links.run(
-                work.schedule,
-                size,
-                begin_s,
-                segment_bytes=self.segment_kib * 1024,
-                unit_bytes=work.bytes_per_element,
-                tier=self.tier,
-            )
-            free_s = done.finish_s
-            comm_s += done.finish_s - begin_s
-            sent += done.bytes_sent
-        return Exchange(
-            finish_s=np.maximum(free_s, work.end_s),
-            comm_s=comm_s,
-            comm_bytes=sum(size for _, size in parts),
-            bytes_sent=sent,
-            collectives=len(parts),
-        )
+        path = Path(tier=self.tier, segment_bytes=self.segment_kib * 1024)
+        return run_parts(work, links, parts, path, overlap=self.overlap)
 
     def _after_backward(self, work: StepWork, links: Links) -> Exchange:
         """Compressed gradients or whole models: one exchange, when backward is over.
@@ -107,7 +81,7 @@ def _ring_bytes(sent: int, ranks: int) -> int:
     return round(sent * ranks / (2 * (ranks - 1))) if ranks > 1 else 0
 
 
-def buckets(work: StepWork, bucket_bytes: int) -> list[tuple[int, int]]:
+def buckets(work: StepWork, bucket_bytes: int) -> list[Part]:
     """Cuts the tensors, in backward order, into buckets.
 
     Args:
@@ -115,16 +89,15 @@ def buckets(work: StepWork, bucket_bytes: int) -> list[tuple[int, int]]:
         bucket_bytes: A bucket is closed once it holds at least this much.
 
     Returns:
-        For each bucket its last tensor and its bytes; the control block is in the last one.
+        The buckets; the control block is in the last one.
     """
-    out: list[tuple[int, int]] = []
+    out: list[Part] = []
     held = 0
     sizes = work.tensor_bytes().tolist()
     for tensor, size in enumerate(sizes):
         held += size
         if held >= bucket_bytes or tensor == len(sizes) - 1:
-            out.append((tensor, held))
+            out.append(Part(tensor, held))
             held = 0
-    last_tensor, size = out[-1]
-    out[-1] = (last_tensor, size + work.control_bytes)
+    out[-1] = Part(out[-1].last_tensor, out[-1].size + work.control_bytes)
     return out

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from kfsim.fields import field
 from kfsim.network import Links
 from kfsim.systems.base import Exchange, StepWork
-from kfsim.systems.stream import Path, alone_s
+from kfsim.systems.stream import Path, alone_s, tier_field
 
 __all__ = ["Piece", "Priority", "cut", "deliver"]
 
@@ -121,11 +121,7 @@ class Priority:
     path_gbps: float | None = field(
         None, doc="what the data path delivers; absent: the card's rate", unit="Gbit/s", above=0
     )
-    tier: str = field(
-        "auto",
-        doc="how link sharing is computed",
-        choices=("auto", "recurrence", "batched", "fluid"),
-    )
+    tier: str = tier_field()
 
     def first_schedule(self) -> str:
         """The one it keeps."""

@@ -6,12 +6,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from kfsim.fields import field
 from kfsim.network import Collective, Links
 from kfsim.systems.base import Exchange, StepWork
 
-__all__ = ["Part", "Path", "alone_s", "run_parts"]
+__all__ = ["TIERS", "Part", "Path", "alone_s", "run_parts", "tier_field"]
 
 Times = NDArray[np.float64]
+
+TIERS = ("auto", "closed_form", "recurrence", "batched", "fluid")
+
+
+def tier_field() -> str:
+    """The key ``tier`` of a system."""
+    return field("auto", doc="how link sharing is computed", choices=TIERS)
 
 
 @dataclass(frozen=True)
@@ -35,11 +43,13 @@ class Path:
         op_us: Time of each operation beside its transfers (launch, negotiation), microseconds.
         path_gbps: What the data path delivers at most, Gbit/s; None: the card's rate.
         tier: How link sharing is computed.
+        segment_bytes: Pipelining unit; 0: whole chunks.
     """
 
-    op_us: float
-    path_gbps: float | None
-    tier: str
+    op_us: float = 0.0
+    path_gbps: float | None = None
+    tier: str = "auto"
+    segment_bytes: int = 0
 
 
 def run_parts(
@@ -118,6 +128,7 @@ def _run(links: Links, work: StepWork, size: int, ready_s: Times, path: Path) ->
         work.schedule,
         size,
         ready_s,
+        segment_bytes=path.segment_bytes,
         unit_bytes=work.bytes_per_element,
         rate_cap_gbps=path.path_gbps,
         tier=path.tier,

@@ -14,7 +14,7 @@ import numpy as np
 from kfsim.fields import field
 from kfsim.network import Links
 from kfsim.systems.base import Exchange, StepWork
-from kfsim.systems.stream import Part, Path, alone_s, run_parts
+from kfsim.systems.stream import Part, Path, alone_s, run_parts, tier_field
 
 __all__ = ["Bsp", "MgWfbp", "Wfbp"]
 
@@ -30,11 +30,7 @@ class Wfbp:
     path_gbps: float | None = field(
         None, doc="what the data path delivers; absent: the card's rate", unit="Gbit/s", above=0
     )
-    tier: str = field(
-        "auto",
-        doc="how link sharing is computed",
-        choices=("auto", "recurrence", "batched", "fluid"),
-    )
+    tier: str = tier_field()
 
     def first_schedule(self) -> str:
         """The one it keeps."""

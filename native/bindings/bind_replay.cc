@@ -1,6 +1,8 @@
 // kf/replay.h and kf/fluid.h for Python. Private: kfsim.network is the public face.
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "bindings.h"
@@ -88,6 +90,12 @@ void bind_replay(nb::module_& m) {
       .def_prop_ro("tier", [](const Replay& r) { return std::string(to_string(r.tier())); })
       .def_prop_ro("tier_reason", &Replay::tier_reason)
       .def_prop_ro("tier_error", &Replay::tier_error)
+      .def_prop_ro("closed_form_s", &Replay::closed_form_s)
+      .def_prop_ro("runs",
+                   [](const Replay& r) {
+                     const Runs runs = r.runs();
+                     return std::tuple(runs.closed_form, runs.replayed, runs.recalled);
+                   })
       .def_prop_ro("bytes_sent", &Replay::bytes_sent)
       .def_prop_ro("bytes_received", &Replay::bytes_received)
       .def_prop_ro("messages", &Replay::messages)

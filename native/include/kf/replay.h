@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -59,9 +60,11 @@ struct Fabric {
 Fabric uniform_fabric(int world_size, double bytes_per_s, double latency_s);
 
 enum class Tier : std::uint8_t {
-  automatic,   // recurrence where it is exact, else fluid, or batched where that is too slow
-  recurrence,  // refuses racks and background flows
-  batched,     // fluid, with shares computed again only once some flows have changed
+  automatic,    // recurrence where it is exact, else fluid, or batched where that is too slow;
+                // and instead of each the closed form where it holds
+  closed_form,  // refuses all but ranks that keep in step
+  recurrence,   // refuses racks and background flows
+  batched,      // fluid, with shares computed again only once some flows have changed
   fluid,
 };
 
@@ -75,6 +78,13 @@ struct ReplayOptions {
   // Tier batched: share of the flows that may begin or end before shares are computed again,
   // in [0, 1]; negative: by the number of messages.
   double batch_fraction = -1.0;
+};
+
+// How often a prepared collective was run, by how the answer was found.
+struct Runs {
+  std::int64_t closed_form = 0;
+  std::int64_t replayed = 0;  // by the tier
+  std::int64_t recalled = 0;  // the starts were known
 };
 
 namespace replay {
@@ -99,12 +109,17 @@ class Replay {
   // enters the operation. Both [world_size], seconds from any origin.
   // Starts are rounded up to whole 2^-30 s (0.93 ns) after the earliest, and the answers to the
   // last few patterns of starts are kept: a job in a steady state computes one step only.
-  // Throws Error{usage} on a wrong length or a time that is not finite; Error{internal} if an
+  // Throws Error{usage} on a wrong length, a time that is not finite, or uneven starts with
+  // tier closed_form; Error{internal} if an
   // invariant breaks (a message lost, or a finish below the lower bound).
   std::vector<double> run(std::span<const double> ready_s) const;
 
   Tier tier() const noexcept { return tier_; }  // the tier really used
   const std::string& tier_reason() const noexcept { return tier_reason_; }
+  // Seconds from a common start, where ranks that start together keep in step; used then by
+  // tier automatic whatever tier() says.
+  const std::optional<double>& closed_form_s() const noexcept { return closed_form_s_; }
+  Runs runs() const;  // so far
   // Measured bound on how far the mean over runs is from tier fluid's, as a fraction; negative:
   // not known (a tier was asked for where it does not fit).
   double tier_error() const noexcept { return tier_error_; }
@@ -125,6 +140,8 @@ class Replay {
   std::unique_ptr<replay::Memory> memory_;
   Tier tier_ = Tier::recurrence;
   std::string tier_reason_;
+  std::optional<double> closed_form_s_;
+  bool uses_closed_form_ = false;
   std::vector<std::int64_t> bytes_sent_;
   std::vector<std::int64_t> bytes_received_;
   std::int64_t messages_ = 0;

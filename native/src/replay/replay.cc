@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kf/error.h"
+#include "replay/closed.h"
 #include "replay/lean.h"
 #include "replay/program.h"
 #include "replay/ring.h"
@@ -76,7 +77,7 @@ Choice choose(const Fabric& net, const replay::Program& program, std::int64_t me
 
 double error_of(const replay::Program& program, const Fabric& net, Tier tier,
                 double batch_fraction) {
-  if (tier == Tier::fluid) return 0.0;
+  if (tier == Tier::fluid || tier == Tier::closed_form) return 0.0;
   if (tier == Tier::recurrence) {
     return !has_shared_links(net) && one_connection_a_port(program) ? 0.0 : -1.0;
   }
@@ -95,19 +96,33 @@ class replay::Memory {
   std::optional<std::vector<double>> find(const Key& key) {
     const std::lock_guard lock(mutex_);
     for (const auto& [starts, finish_s] : kept_) {
-      if (starts == key) return finish_s;
+      if (starts != key) continue;
+      ++runs_.recalled;
+      return finish_s;
     }
     return std::nullopt;
   }
 
   void keep(Key key, std::vector<double> finish_s) {
     const std::lock_guard lock(mutex_);
+    ++runs_.replayed;
     if (kept_.size() == kKeptRuns) kept_.pop_front();
     kept_.emplace_back(std::move(key), std::move(finish_s));
   }
 
+  void count_closed_form() {
+    const std::lock_guard lock(mutex_);
+    ++runs_.closed_form;
+  }
+
+  Runs runs() const {
+    const std::lock_guard lock(mutex_);
+    return runs_;
+  }
+
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
+  Runs runs_;
   std::deque<std::pair<Key, std::vector<double>>> kept_;
 };
 
@@ -128,6 +143,8 @@ const char* to_string(Tier tier) noexcept {
   switch (tier) {
     case Tier::automatic:
       return "auto";
+    case Tier::closed_form:
+      return "closed_form";
     case Tier::recurrence:
       return "recurrence";
     case Tier::batched:
@@ -139,10 +156,12 @@ const char* to_string(Tier tier) noexcept {
 }
 
 Tier tier_from_string(const std::string& name) {
-  for (const Tier tier : {Tier::automatic, Tier::recurrence, Tier::batched, Tier::fluid}) {
+  for (const Tier tier :
+       {Tier::automatic, Tier::closed_form, Tier::recurrence, Tier::batched, Tier::fluid}) {
     if (name == to_string(tier)) return tier;
   }
-  throw Error(ErrorCode::usage, "tier must be auto, recurrence, batched or fluid, got " + name);
+  throw Error(ErrorCode::usage,
+              "tier must be auto, closed_form, recurrence, batched or fluid, got " + name);
 }
 
 Replay::Replay(const Schedule& schedule, const Fabric& fabric, std::int64_t buffer_bytes,
@@ -164,6 +183,13 @@ Replay::Replay(const Schedule& schedule, const Fabric& fabric, std::int64_t buff
     const int channel = program_->slots[static_cast<std::size_t>(m.dst_slot)].channel;
     messages_ += program_->segments[static_cast<std::size_t>(channel)];
   }
+  closed_form_s_ = replay::closed_form(*program_);
+  if (options.tier == Tier::closed_form && !closed_form_s_) {
+    throw Error(ErrorCode::usage,
+                "tier closed_form needs equal ports that nobody shares, whole chunks of one "
+                "size, and rounds in which each rank sends and receives one; use tier auto");
+  }
+  uses_closed_form_ = options.tier == Tier::automatic || options.tier == Tier::closed_form;
   const Choice choice = choose(fabric, *program_, messages_, options.tier);
   batch_fraction_ = options.batch_fraction >= 0.0 ? options.batch_fraction
                     : messages_ <= kManyMessages  ? kFewBatch
@@ -189,6 +215,10 @@ Replay::Replay(const Schedule& schedule, const Fabric& fabric, std::int64_t buff
 
 Replay::~Replay() = default;
 
+Runs Replay::runs() const {
+  return memory_->runs();
+}
+
 std::vector<double> Replay::run(std::span<const double> ready_s) const {
   if (ready_s.size() != static_cast<std::size_t>(program_->world_size)) {
     throw Error(ErrorCode::usage,
@@ -204,6 +234,14 @@ std::vector<double> Replay::run(std::span<const double> ready_s) const {
   for (std::size_t rank = 0; rank < key.size(); ++rank) {
     key[rank] = static_cast<std::int64_t>(std::ceil((ready_s[rank] - first_s) / kQuantum_s));
     starts_s[rank] = static_cast<double>(key[rank]) * kQuantum_s;
+  }
+  const bool together = std::all_of(key.begin(), key.end(), [](auto k) { return k == 0; });
+  if (together && uses_closed_form_ && closed_form_s_) {
+    memory_->count_closed_form();
+    return std::vector<double>(ready_s.size(), first_s + *closed_form_s_);
+  }
+  if (tier_ == Tier::closed_form) {
+    throw Error(ErrorCode::usage, "tier closed_form needs ranks that start together");
   }
   std::optional<std::vector<double>> finish_s = memory_->find(key);
   if (!finish_s) {
