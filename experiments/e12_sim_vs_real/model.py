@@ -63,13 +63,14 @@ def simulate(row: Row, constants: dict[str, float]) -> float:
     Returns:
         Until the last rank is done.
     """
+    slow = SLOW_SHARE if row["disturbance"] == "slow link" else 1.0
     cluster = Cluster(
         hosts=row["hosts"],
         nic_gbps=row["rate_mbit"] / 1000,
         tcp_efficiency=constants["tcp_efficiency"],
         latency_us=constants["latency_us"],
         # tools/hosts.py fills its buckets so far; the first bytes pass at once
-        burst_kib=max(64.0, row["rate_mbit"] * 1e6 / 8 / 250 / 1024),
+        burst_kib=max(64.0, slow * row["rate_mbit"] * 1e6 / 8 / 250 / 1024),
     )
     links = Links(cluster)
     last = row["hosts"] - 1
