@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ Times = NDArray[np.float64]
 TIERS = ("auto", "closed_form", "recurrence", "batched", "fluid")
 
 
-def tier_field() -> str:
+def tier_field() -> Any:
     """The key ``tier`` of a system."""
     return field("auto", doc="how link sharing is computed", choices=TIERS)
 
