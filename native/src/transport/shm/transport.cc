@@ -24,6 +24,8 @@ constexpr auto kLiveness = milliseconds(10);  // between looks at the sockets of
 constexpr auto kLeastSpin = microseconds(5);
 constexpr auto kMostSpin = microseconds(100);  // a futex costs about ten to sleep and wake
 constexpr int kLooksPerClock = 32;
+constexpr int kYields = 16;
+constexpr std::uint64_t kBrief = 16 * 1024;  // bytes an operation sends to one peer
 // Two ranks that both sleep wake each other too late to be caught spinning briefly, so short
 // spins alone would never tell that the machine has become free: now and then one spins for
 // long.
@@ -70,6 +72,7 @@ class HostTransport final : public Transport {
 
   bool send(int peer, const Frame& frame, std::span<const Region> regions,
             std::uint64_t ticket) override {
+    brief_ = frame.operation_bytes <= kBrief;
     if (Link* link = link_to(peer)) return link->send_data(frame, regions, ticket);
     return tcp_->send(peer, frame, regions, ticket);
   }
@@ -116,6 +119,7 @@ class HostTransport final : public Transport {
     return woken_.load(std::memory_order_relaxed) && woken_.exchange(false);
   }
   bool spin(Clock::time_point until) noexcept;
+  bool yield() noexcept;
   bool look_at_sockets(Clock::time_point until);
 
   std::unique_ptr<OwnSegment> own_;
@@ -127,6 +131,7 @@ class HostTransport final : public Transport {
   std::vector<pollfd> fds_;
   std::atomic<bool> woken_{false};
   bool may_spin_ = false;
+  bool brief_ = false;                // what was sent last belongs to a short operation
   Clock::duration spin_ = kMostSpin;  // how long waiting without sleeping seems worth while
   int probe_in_ = kFirstProbe;        // waits until the next long spin
   int probe_gap_ = kFirstProbe;
@@ -155,8 +160,20 @@ bool HostTransport::spin(Clock::time_point until) noexcept {
   return false;
 }
 
+// Where ranks outnumber cores, lets those that share this one run: they are what is waited for,
+// and to hand a core on costs less than to sleep and be woken. Only for short operations: in
+// long ones ranks that keep coming back evict each other's blocks from the caches.
+bool HostTransport::yield() noexcept {
+  if (!brief_) return false;
+  for (int i = 0; i < kYields && !woken_.load(std::memory_order_relaxed); ++i) {
+    if (pending()) return true;
+    ::sched_yield();
+  }
+  return pending();
+}
+
 void HostTransport::wait(Clock::time_point until) {
-  if (may_spin_ && spin(until)) return;
+  if (may_spin_ ? spin(until) : yield()) return;
   for (;;) {
     const Clock::time_point slice = std::min(until, Clock::now() + kLiveness);
     arm(*own_->bell, tcp_ == nullptr ? Sleep::on_bell : Sleep::on_sockets);
