@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from kfcore.controller import Controller
 from kfcore.elastic.rates import Rate
 from kfcore.monitors import Metrics
+from kfcore.tally import Tally
 
 __all__ = ["InForce"]
 
@@ -19,10 +20,12 @@ class InForce:
 
     Attributes:
         controller: As given.
+        tally: What this rank's steps took; ``tally.summary()`` says what the job added to them.
     """
 
     def __init__(self, controller: Controller, rank: int, rate: Rate | None) -> None:
         self.controller = controller
+        self.tally = Tally()
         self._rank = rank
         self._rate = rate
 

@@ -122,7 +122,7 @@ class Job(InForce):
         self._ended = False
         self._handed: int | None = None  # samples of the batch handed out last
         self._share = 1.0  # this rank's weight in the mean; 1 unless batches are uneven
-        self._step_end_s = 0.0
+        self._step_end_s = self._entered_s = 0.0
         self._times = LocalStep()
         self._notice_until_s = math.nan
 
@@ -343,6 +343,7 @@ class Job(InForce):
         if self._faults is not None:
             version = self.controller.view_version
             self._faults.enter(self.steps + 1, self._session, version, self._log)
+        self._entered_s = self._clock()
 
     def _begin(self) -> None:
         if self._ended:
@@ -382,6 +383,7 @@ class Job(InForce):
         now_s = self._clock()
         step_s = now_s - self._step_end_s
         self._step_end_s = now_s
+        self.tally.add(step_s, comm_s, now_s - self._entered_s - comm_s)
         self._times = LocalStep(
             step_s=step_s,
             compute_s=step_s - comm_s,

@@ -116,6 +116,7 @@ class CommHook:
         """
         job, share = self.job, self.job._share  # this is the other half of Job.step
         job._begin()
+        job._entered_s = time.perf_counter()
         local_sq = _total(self._local) / share**2 if share > 0 else math.nan
         times = job._times
         handed = job._handed

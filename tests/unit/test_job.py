@@ -188,3 +188,23 @@ def test_observations_survive_json():
     assert again.metrics["step_s"] == seen.metrics["step_s"]
     with pytest.raises(UsageError, match="not an observation"):
         kf.Observation.from_json({"steps": 3})
+
+
+def test_the_summary_says_what_the_job_added_to_its_steps():  # G10
+    now_s = 0.0
+
+    def clock() -> float:  # every look at it takes a second
+        nonlocal now_s
+        now_s += 1.0
+        return now_s
+
+    with alone(clock=clock) as job:
+        assert np.isnan(job.tally.summary()["overhead_percent"])
+        for _ in range(4):
+            job.step([np.ones(2, np.float32)])
+        said = job.tally.summary()
+    assert said["steps"] == 4
+    assert said["comm_ms"] == 1000.0
+    assert said["job_ms"] > 0
+    assert said["overhead_percent"] == pytest.approx(100 * said["job_ms"] / said["step_ms"])
+    assert said["comm_ms"] + said["job_ms"] <= said["step_ms"]
