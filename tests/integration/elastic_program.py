@@ -16,6 +16,7 @@ import numpy as np
 import kfcore as kf
 from kfcore.elastic import ElasticSampler, ElasticState
 from kfcore.errors import PeerLostError, UsageError
+from kfcore.membership import LeaveOnNotice
 
 WIDTH = 5
 
@@ -81,8 +82,14 @@ def act(what, job, member, say):
 
 
 def sabotage(word, job, member):
-    """Fail at a chosen place inside the library."""
-    if word == "kill-at-change":
+    """Fail at a chosen place inside the library, or be told to leave."""
+    if word == "term":  # and go on only when the notice is known
+        os.kill(os.getpid(), signal.SIGTERM)
+        while member.id not in member.roster.leaving:
+            time.sleep(0.01)
+    elif word == "hang":
+        time.sleep(600)
+    elif word == "kill-at-change":
         member.install = lambda: os.kill(os.getpid(), signal.SIGKILL)
     elif word == "lose-result":  # the step was completed, but this worker does not know
         real = member.running
@@ -121,6 +128,7 @@ def main(out, plan, name):
         try:
             with (
                 member,
+                LeaveOnNotice(member, grace_s=plan.get("grace_s", 60)),
                 kf.ElasticJob(
                     member,
                     state,
@@ -165,6 +173,14 @@ def train(plan, name, job, member, state, sampler, adam, xy, say):
         samples=job.controller.samples,
         members=list(member.view.members),
     )
+
+
+def forked(out, plan, name, env):
+    """The program in a process that was forked; errors end it with the code of a program."""
+    os.environ.update(env)
+    with (out / f"{name}.err").open("wb") as err:
+        os.dup2(err.fileno(), 2)
+    main(out, plan, name)
 
 
 if __name__ == "__main__":
