@@ -1,0 +1,1 @@
+"""Jobs of several systems whose workers die, come and leave, and what their workers noted."""
