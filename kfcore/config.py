@@ -53,6 +53,7 @@ class Config:
         simd: vector instructions of the reductions, ``portable``, ``avx2``, ``avx512``; None:
             the best that this machine has. A matter of speed only. ``KF_SIMD``.
         faults: file with a plan of what goes wrong (`kfcore.faults`), or None. ``KF_FAULTS``.
+        record: jobs log what policies saw too, for ``kf policy replay``. ``KF_RECORD=1``.
         member_id: this worker's id for its life, chosen by the launcher; None: chosen by the
             worker. ``KF_MEMBER_ID``.
         local_world_size: workers of this host at the start, >= 1; None: not known.
@@ -74,6 +75,7 @@ class Config:
     local_world_size: int | None = None
     faults: str | None = None
     member_id: str | None = None
+    record: bool = False
 
     def __post_init__(self) -> None:
         """Refuse a place that cannot exist."""
@@ -152,6 +154,7 @@ class Config:
             "KF_SIMD": self.simd,
             "KF_FAULTS": self.faults,
             "KF_MEMBER_ID": self.member_id,
+            "KF_RECORD": "1" if self.record else None,
         }
         return {name: value for name, value in values.items() if value}
 
@@ -240,6 +243,10 @@ def _from_kf(variables: Mapping[str, str]) -> dict[str, Any]:
     ):
         if variables.get(name):
             fields[field] = variables[name]
+    if variables.get("KF_RECORD"):
+        if variables["KF_RECORD"] not in ("0", "1"):
+            raise UsageError(f"KF_RECORD must be 0 or 1, got {variables['KF_RECORD']!r}")
+        fields["record"] = variables["KF_RECORD"] == "1"
     if "KF_TIMEOUT_S" in variables:
         text = variables["KF_TIMEOUT_S"]
         try:

@@ -98,7 +98,7 @@ class ElasticJob(Job):
         self._steps = StepBuffers()
         if log is None and config.log_dir is not None:
             log = Path(config.log_dir) / "events.jsonl"
-        self._log_path, self._record = log, record
+        self._log_path, self._record = log, record or config.record
         self._ids: Sequence[str] = member.view.members  # of the view that was entered last
         self._source: ElasticSampler | None = None
         self._own_source: ElasticSampler | None = None

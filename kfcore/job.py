@@ -62,7 +62,8 @@ class Job(InForce):
             named.
         log: File for rank 0's events, one JSON object a line; None: ``events.jsonl`` in the
             configuration's log folder, if it has one.
-        record: Also log what policies saw, for ``kf policy replay``.
+        record: Also log what policies saw, for ``kf policy replay``; so does the
+            configuration (``kf run --record``).
         config: This process's configuration; None: from the environment.
         clock: Monotonic seconds.
 
@@ -113,7 +114,7 @@ class Job(InForce):
             monitors=monitors,
             fixed=fixed,
             carry_out=self._carry_out,
-            record=record,
+            record=record or config.record,
         )
         self._faults = None if config.faults is None else Injector(read_faults(config.faults))
         rate = learning_rate if callable(learning_rate) else None

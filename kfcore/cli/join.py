@@ -1,13 +1,18 @@
 """``kf join``: more workers for a running elastic job."""
 
-import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from kfcore.cli.run import summary
+from kfcore.cli.worker_options import (
+    AsJson,
+    Interface,
+    LogDir,
+    NoPrefix,
+    end,
+    workers_stdout,
+)
 from kfcore.config import Config
 from kfcore.launch import LaunchSpec, join
 from kfcore.launch.note import secret_of
@@ -35,22 +40,10 @@ def join_job(
     secret_file: Annotated[
         Path | None, typer.Option(help="File with the job's secret; not needed on its host.")
     ] = None,
-    log_dir: Annotated[
-        Path | None,
-        typer.Option(help="Also write rank.<r>.out and rank.<r>.err to this folder."),
-    ] = None,
-    no_prefix: Annotated[
-        bool, typer.Option("--no-prefix", help="Do not put [rank] before each line.")
-    ] = False,
-    interface: Annotated[
-        str | None, typer.Option(help="Network interface that the workers use.")
-    ] = None,
-    as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json", help="Print a summary on stdout; the workers' output goes to stderr."
-        ),
-    ] = False,
+    log_dir: LogDir = None,
+    no_prefix: NoPrefix = False,
+    interface: Interface = None,
+    as_json: AsJson = False,
 ) -> None:
     """Start workers here that join a job which kf run --elastic runs.
 
@@ -65,7 +58,5 @@ def join_job(
     )
     secret = Config.from_env(rank=0, world_size=1).job_secret if secret_file is None else ""
     secret = secret or secret_of(address, secret_file)
-    result = join(spec, address, secret, stdout=sys.stderr.buffer if as_json else None)
-    if as_json:
-        typer.echo(json.dumps(summary(result)))
-    raise typer.Exit(result.exit_code)
+    result = join(spec, address, secret, stdout=workers_stdout(as_json))
+    end(result, as_json)

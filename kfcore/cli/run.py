@@ -1,18 +1,23 @@
 """``kf run``: one program as n worker processes on this host."""
 
-import json
 import shlex
-import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from kfcore.cli.worker_options import (
+    AsJson,
+    Interface,
+    LogDir,
+    NoPrefix,
+    end,
+    workers_stdout,
+)
 from kfcore.config import DEFAULT_TIMEOUT_S
 from kfcore.errors import UsageError
 from kfcore.faults import read_faults
-from kfcore.launch import LaunchResult, LaunchSpec, launch
+from kfcore.launch import LaunchSpec, launch
 from kfcore.launch.discovery import discovered_hosts
 from kfcore.launch.hosts import Host, parse_hosts, read_hostfile
 from kfcore.launch.note import secret_of
@@ -102,32 +107,25 @@ def run(  # noqa: PLR0917 - one parameter an option
         float,
         typer.Option("--timeout-s", help="Seconds a blocking operation may take."),
     ] = DEFAULT_TIMEOUT_S,
-    log_dir: Annotated[
-        Path | None,
-        typer.Option(help="Also write rank.<r>.out and rank.<r>.err to this folder."),
-    ] = None,
-    no_prefix: Annotated[
-        bool, typer.Option("--no-prefix", help="Do not put [rank] before each line.")
+    log_dir: LogDir = None,
+    record: Annotated[
+        bool, typer.Option("--record", help="Log what policies see, for 'kf policy replay'.")
     ] = False,
+    no_prefix: NoPrefix = False,
     grace_s: Annotated[
         float,
         typer.Option("--grace-s", help="Seconds between SIGTERM and SIGKILL at a stop."),
     ] = 5.0,
-    interface: Annotated[
-        str | None, typer.Option(help="Network interface that the workers use.")
-    ] = None,
-    as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json", help="Print a summary on stdout; the workers' output goes to stderr."
-        ),
-    ] = False,
+    interface: Interface = None,
+    as_json: AsJson = False,
 ) -> None:
     """Run PROGRAM as n worker processes, on this host or several.
 
     The exit code is that of the worker that failed first (128 + signal number for a signal),
     or 0. Standard input of the workers is empty.
     """
+    if record and log_dir is None:
+        raise UsageError("--record needs --log-dir, the folder of events.jsonl")
     policies: tuple[str, ...] = ()
     if policy:
         from kfcore.launch.policies import check_policy  # noqa: PLC0415 - loads the native core
@@ -146,6 +144,7 @@ def run(  # noqa: PLR0917 - one parameter an option
         world_size=workers,
         hosts=there,
         faults=faults,
+        record=record,
         elastic=limits,
         cooldown_s=cooldown_s,
         discovery=discovery,
@@ -161,10 +160,8 @@ def run(  # noqa: PLR0917 - one parameter an option
         grace_s=grace_s,
         interface=interface,
     )
-    result = launch(spec, stdout=sys.stderr.buffer if as_json else None)
-    if as_json:
-        typer.echo(json.dumps(summary(result)))
-    raise typer.Exit(result.exit_code)
+    result = launch(spec, stdout=workers_stdout(as_json))
+    end(result, as_json)
 
 
 def _limits(text: str) -> tuple[int, int]:
@@ -182,11 +179,3 @@ def _hosts(listed: str | None, file: Path | None, discovery: Path | None) -> tup
     if listed is None and discovery is not None:
         return tuple(discovered_hosts(discovery))
     return () if listed is None else tuple(parse_hosts(listed))
-
-
-def summary(result: LaunchResult) -> dict[str, object]:
-    """The fields of a result as ``--json`` prints them."""
-    fields = asdict(result)
-    if result.first_failure is not None:
-        fields["first_failure"]["verdict"] = result.first_failure.verdict
-    return fields

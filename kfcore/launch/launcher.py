@@ -75,6 +75,7 @@ def launch(
             policies=spec.policies,
             interface=spec.interface,
             faults=None if spec.faults is None else str(spec.faults.resolve()),
+            record=spec.record,
             log_dir=None if spec.log_dir is None else str(spec.log_dir),
         )
         if spec.elastic is None:
@@ -112,6 +113,7 @@ def join(
             timeout_s=known["timeout_s"],
             policies=tuple(known["policies"]),
             faults=known["faults"],
+            record=known["record"],
             interface=spec.interface,
             log_dir=None if spec.log_dir is None else str(spec.log_dir),
         )

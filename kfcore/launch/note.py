@@ -43,6 +43,7 @@ def leave_note(store: StoreClient, job: Config, command: list[str]) -> None:
             "timeout_s": job.timeout_s,
             "policies": list(job.policies),
             "faults": job.faults,
+            "record": job.record,
         }
     )
     store.set(JOB_KEY, text)

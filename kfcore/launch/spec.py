@@ -33,6 +33,7 @@ class LaunchSpec:
         interface: network interface the workers advertise, or None.
         env: variables added to, or overriding, the launcher's own.
         faults: file with a fault plan, or None.
+        record: jobs log what policies saw too; needs ``log_dir``.
         elastic: fewest and most workers of a job that goes on when workers die, leave or come;
             None: the first failure ends the job.
         cooldown_s: seconds for which a host gets no new worker after one failed there, >= 0.
@@ -55,6 +56,7 @@ class LaunchSpec:
     interface: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     faults: Path | None = None
+    record: bool = False
     elastic: tuple[int, int] | None = None
     cooldown_s: float = 5.0
     most_restarts: int = 100
