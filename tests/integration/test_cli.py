@@ -53,7 +53,7 @@ def test_help_imports_nothing_heavy():
 
 
 def test_every_command_lies_in_a_file_of_its_name():
-    helpers = {"__init__", "root", "experiment_output", "worker_options"}
+    helpers = {"__init__", "root", "experiment_output", "sim_replay", "worker_options"}
     files = {path.stem for path in (ROOT / "kfcore/cli").glob("*.py")}
     assert files - helpers == set(COMMANDS)
 
