@@ -53,8 +53,8 @@ def table(rows_path: Path) -> list[dict[str, Any]]:
                     "median_s": round(statistics.median(times), 4),
                     "fastest_s": round(min(times), 4),
                     "slowest_s": round(max(times), 4),
-                    "workers_after": min(row["workers_after"] or 0 for row in mine),
-                    "survivors": min(row["survivors"] or 0 for row in mine),
+                    "workers_after": _least(mine, "workers_after"),
+                    "survivors": _least(mine, "survivors"),
                 }
             )
     return out
@@ -69,6 +69,10 @@ def numbers(rows_path: Path) -> dict[str, float]:
         for name, times in found.items()
         if times
     }
+
+
+def _least(rows: list[dict[str, Any]], column: str) -> int:
+    return min(row[column] for row in rows if row[column] is not None)
 
 
 def _times(rows: list[dict[str, Any]], name: str) -> list[float]:

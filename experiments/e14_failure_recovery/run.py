@@ -31,11 +31,9 @@ def run(out: Path, seed: int, quick: bool, progress: Progress) -> dict[str, Any]
             if rows.has(system=system, repeat=repeat):
                 continue
             try:
-                row = recover(system)
-            except KfError as error:  # it did not recover: a row without a time
+                rows.add(system=system, repeat=repeat, **recover(system))
+            except KfError as error:  # it did not even begin
                 left_out.append(f"{system}, run {repeat}: {error}"[:300])
-                row = {**dict.fromkeys(VALUES), "workers": WORKERS}
-            rows.add(system=system, repeat=repeat, **row)
         progress(len(points), len(points), "done")
     return {
         "repeats": most,
@@ -53,7 +51,10 @@ def recover(system: str) -> dict[str, Any]:
     ):
         job.until("killed", (job.folder / "decided").exists)
         killed_s = job.decided_s
-        next_s = job.first_after(killed_s)
+        try:
+            next_s = job.first_after(killed_s)
+        except KfError:  # it did not recover: a row without a time
+            return {**dict.fromkeys(VALUES), "workers": WORKERS}
         before = max(step for end, step, _ in job.steps if end <= killed_s)
         after = [(step, n) for end, step, n in job.steps if end == next_s]
         lived = 0
