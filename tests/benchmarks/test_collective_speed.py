@@ -23,6 +23,28 @@ def test_call_overhead(benchmark):
         assert session.stats().operations - before == calls
 
 
+@pytest.mark.benchmark(group="compute beside a session")
+@pytest.mark.parametrize("beside", ["no session", "an idle session"])
+def test_compute_beside_a_session(benchmark, beside):
+    a = np.ones((96, 96))
+    calls = 0
+
+    def compute():
+        nonlocal calls
+        calls += 1
+        return sum(float((a * k + a).sum()) for k in range(64))
+
+    if beside == "no session":
+        benchmark(compute)
+    else:
+        with init(rank=0, world_size=1) as session:
+            session.all_reduce(a, async_op=True).wait()
+            before = session.stats().operations
+            benchmark(compute)
+            assert session.stats().operations == before
+    assert calls > 0
+
+
 @pytest.mark.parametrize("count", [256, 65_536, 1_048_576])
 def test_all_reduce(benchmark, count):
     def work(session):

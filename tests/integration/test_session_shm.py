@@ -118,6 +118,24 @@ def test_a_waiting_rank_sleeps_and_wakes(crowded):
         assert world.finish() == ["ok\n"] * 2
 
 
+def test_an_idle_session_uses_no_processor_time():
+    script = """
+        with kfcore.init() as s:
+            s.all_reduce(np.ones(1000, np.float32))
+            s.all_reduce(np.ones(1000, np.float32), async_op=True).wait()
+            s.barrier()
+            time.sleep(0.3)
+            start = time.process_time()
+            time.sleep(2)
+            used = time.process_time() - start
+            assert used < 0.01, used  # 0.5 % of a core
+            s.barrier()
+            print("ok")
+    """
+    with World(2, script) as world:
+        assert world.finish() == ["ok\n"] * 2
+
+
 def test_a_forked_child_is_refused_and_harms_nobody():
     script = """
         s = kfcore.init()

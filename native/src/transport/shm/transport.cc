@@ -72,7 +72,7 @@ class HostTransport final : public Transport {
 
   bool send(int peer, const Frame& frame, std::span<const Region> regions,
             std::uint64_t ticket) override {
-    brief_ = frame.operation_bytes <= kBrief;
+    brief_.store(frame.operation_bytes <= kBrief, std::memory_order_relaxed);
     if (Link* link = link_to(peer)) return link->send_data(frame, regions, ticket);
     return tcp_->send(peer, frame, regions, ticket);
   }
@@ -131,7 +131,8 @@ class HostTransport final : public Transport {
   std::vector<pollfd> fds_;
   std::atomic<bool> woken_{false};
   bool may_spin_ = false;
-  bool brief_ = false;                // what was sent last belongs to a short operation
+  // what was sent last belongs to a short operation; wait() reads it without the owner's lock
+  std::atomic<bool> brief_{false};
   Clock::duration spin_ = kMostSpin;  // how long waiting without sleeping seems worth while
   int probe_in_ = kFirstProbe;        // waits until the next long spin
   int probe_gap_ = kFirstProbe;
@@ -164,7 +165,7 @@ bool HostTransport::spin(Clock::time_point until) noexcept {
 // and to hand a core on costs less than to sleep and be woken. Only for short operations: in
 // long ones ranks that keep coming back evict each other's blocks from the caches.
 bool HostTransport::yield() noexcept {
-  if (!brief_) return false;
+  if (!brief_.load(std::memory_order_relaxed)) return false;
   for (int i = 0; i < kYields && !woken_.load(std::memory_order_relaxed); ++i) {
     if (pending()) return true;
     ::sched_yield();
