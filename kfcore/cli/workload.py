@@ -45,6 +45,31 @@ def export(
     typer.echo(f"{out}: {len(rows)} tensors, {total} elements")
 
 
+@app.command("import")
+def import_(
+    trace: Annotated[
+        Path, typer.Argument(help="torch.profiler's JSON, or a Chakra trace (.et).")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="CSV file to write.")],
+    bytes_per_element: Annotated[
+        int, typer.Option(min=1, max=8, help="Of a gradient in a Chakra trace.")
+    ] = 4,
+) -> None:
+    """Make a workload of what a profiler recorded; give the file as `workload.model`."""
+    from kfsim.imports import read_chakra, read_profile, write_workload  # noqa: PLC0415
+
+    is_chakra = trace.suffix == ".et"
+    step = read_chakra(trace, bytes_per_element) if is_chakra else read_profile(trace)
+    write_workload(out, step, f"Imported by kf workload import from {trace.name}.")
+    total = sum(elements for _, elements, _ in step.rows)
+    typer.echo(f"{out}: {len(step.rows)} tensors, {total} elements")
+    if step.forward_us > 0:
+        typer.echo(
+            f"one step: forward {step.forward_us:.6g} us, backward {step.backward_us:.6g} us; "
+            f"workload.forward_fraction = {step.forward_fraction:.3f}"
+        )
+
+
 def _shape(text: str) -> tuple[int, ...]:
     parts = text.lower().split("x")
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
