@@ -41,7 +41,7 @@ FAILURES = (TransportError, AbortedError, StaleViewError)
 """Errors of a session after which the survivors go on in the next view."""
 
 _LOOK_S = 0.05
-_MOST_FUTILE = 5  # views in a row in which no step was completed
+_MOST_FUTILE = 5  # views in a row in which no step was completed, though nobody died
 
 
 class Member(Seat):
@@ -286,7 +286,10 @@ class Member(Seat):
         with self._watch.changed:
             self._cancel = cancel = _native.Cancel()
             self.version = roster.version
+            before = self._members
             self._members = tuple(member.id for member in roster.members)
+            if not set(before) <= set(self._members):
+                self._futile = 0  # the view failed because somebody died, not in vain
             if self._is_over(self._watch.roster):
                 raise AbortedError("the view ended before its session was opened")
         with self._silence:
