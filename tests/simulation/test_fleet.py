@@ -110,7 +110,17 @@ def test_noise_scale_limits_what_a_large_batch_is_worth():
 @pytest.mark.parametrize("scheduler", sorted(SCHEDULERS))
 def test_random_fleets_keep_their_laws(scheduler, tmp_path):
     """P1: times never decrease, each job ends at most once, no slot is used twice."""
-    for seed in range(40):
+    check_random_fleets(scheduler, tmp_path, range(40))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheduler", sorted(SCHEDULERS))
+def test_ten_thousand_random_fleets_keep_their_laws(scheduler, tmp_path):
+    check_random_fleets(scheduler, tmp_path, range(40, 3400))
+
+
+def check_random_fleets(scheduler, tmp_path, seeds):
+    for seed in seeds:
         rng = random.Random(seed)
         lines, up, at = [], [], 0
         for number in range(60):
