@@ -132,7 +132,9 @@ inplace:
 	@mkdir -p build
 	$(CMAKE) -S native -B build/dev $(CMAKE_FLAGS) -DKF_BINDINGS=ON -DPython_EXECUTABLE=$(abspath $(PY)) -DKF_TESTS=ON -DKF_WERROR=ON > build/dev.log 2>&1 || (cat build/dev.log; exit 1)
 	$(CMAKE) --build build/dev -j $(JOBS)
-	cp build/dev/_native*.so build/dev/floor_bench kfcore/
+	# renamed into place: a program that has the old file loaded keeps it
+	for file in build/dev/_native*.so build/dev/floor_bench; do \
+	  cp $$file kfcore/.new && mv kfcore/.new kfcore/$$(basename $$file) || exit 1; done
 
 clean:
 	rm -rf build out $(VENV)/.installed
