@@ -87,8 +87,11 @@ class ElasticJobRun:
         part.replace(self.folder / name)
 
     def end(self) -> None:
-        """End whatever still runs."""
+        """End whatever still runs; torchrun's workers are in sessions that only it knows of."""
         for process in self.processes:
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_GRACE_S)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
