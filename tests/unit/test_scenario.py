@@ -61,7 +61,7 @@ def test_scenario_loads_with_defaults_and_turns_integers_into_numbers(tmp_path):
         ("workload", "sources", {"nonsense": "x"}, "sources names the unknown key 'nonsense'"),
         ("system", "kind", "gloo", "kind must be one of kf, horovod, ideal"),
         ("system", "cycle_ms", 5, "system: unknown key 'cycle_ms'"),
-        ("system", "tier", "exact", "tier: must be one of auto, closed_form, recurrence, batched, fluid"),
+        ("system", "tier", "exact", "tier: must be one of auto, closed_form, recurrence"),
         ("system", "overlap", 1, "overlap: must be true or false"),
         ("run", "steps", 0, "run: steps: must be >= 1"),
         ("run", "warmup_steps", 20, "warmup_steps must be < steps = 20"),
